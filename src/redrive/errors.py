@@ -1,0 +1,120 @@
+"""Every exception of redrive, as one tree.
+
+Findings (a divergence, a gap, a fire) are values with a place in a report. An exception says that
+the caller or the input is wrong. `EXIT_CODES` in `redrive.cli.exits` gives each branch its code::
+
+    RedriveError
+    ├── UsageError           2  no such file, unknown format, ambiguous prefix, bad spec
+    ├── ReplayClosureError   3  attribution was asked of an open trajectory; carries the gaps
+    ├── IneligibleError      4  a workflow reaches an unsafe tool; carries tool and chain
+    ├── CeilingError         5  a spend or count ceiling was reached
+    ├── RecordError          6  a recording is unreadable, empty or foreign
+    ├── StoreError           6  a store is newer, locked, damaged or read-only
+    ├── ModelError           6  a model refused, failed, or gave half an answer
+    ├── PluginError          6  a plug-in is missing or failed to load
+    ├── ContainmentError     7  an effect escaped, or an invariant was violated
+    └── TamperError          7  stored evidence does not match its digests
+    EffectDenied (BaseException)  an agent's `except Exception` cannot swallow it
+
+This module knows no other module of redrive.
+"""
+
+from collections.abc import Sequence
+
+
+class RedriveError(Exception):
+    """Root of what redrive raises.
+
+    Args:
+        message: one line: what was found, where (file:line, step), what was expected.
+        where: the place, such as `session.jsonl:12` or `step 41`; empty if the message says it.
+        hint: what to do about it; empty if there is nothing useful to say.
+    """
+
+    exit_code = 6
+
+    def __init__(self, message: str, *, where: str = "", hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.where = where
+        self.hint = hint
+
+
+class UsageError(RedriveError):
+    """The command or call is wrong: no such file, unknown format, ambiguous prefix, bad spec."""
+
+    exit_code = 2
+
+
+class ReplayClosureError(RedriveError):
+    """Attribution was asked of an open trajectory.
+
+    Args:
+        message: one line naming the first open step and its class.
+        gaps: every missing input as (step, class, what), step ascending.
+    """
+
+    exit_code = 3
+
+    def __init__(
+        self, message: str, *, gaps: Sequence[tuple[int, str, str]] = (), hint: str = ""
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.gaps = tuple(gaps)
+
+
+class IneligibleError(RedriveError):
+    """A workflow reaches a tool that must not run.
+
+    Args:
+        message: one line naming the tool.
+        tool: the tool id after aliases are resolved.
+        chain: workflow → … → tool, outermost first.
+    """
+
+    exit_code = 4
+
+    def __init__(
+        self, message: str, *, tool: str = "", chain: Sequence[str] = (), hint: str = ""
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.tool = tool
+        self.chain = tuple(chain)
+
+
+class CeilingError(RedriveError):
+    """A ceiling was reached; what was done so far is stored."""
+
+    exit_code = 5
+
+
+class RecordError(RedriveError):
+    """A recording cannot be read, is empty, or is of another format."""
+
+
+class StoreError(RedriveError):
+    """A store cannot be used: newer, locked, damaged or read-only."""
+
+
+class ModelError(RedriveError):
+    """A model refused, failed, or gave half an answer."""
+
+
+class PluginError(RedriveError):
+    """A plug-in is missing or failed to load."""
+
+
+class ContainmentError(RedriveError):
+    """An effect escaped its sandbox, or an invariant was violated."""
+
+    exit_code = 7
+
+
+class TamperError(RedriveError):
+    """Stored evidence does not match its digests."""
+
+    exit_code = 7
+
+
+class EffectDenied(BaseException):  # noqa: N818 - a denial, not an error of the program
+    """An unsafe effect was denied; not an `Exception`, so agent code cannot swallow it."""
