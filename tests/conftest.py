@@ -1,0 +1,30 @@
+"""What every test may ask for: where recordings lie, and how hard Hypothesis looks."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# A shared machine is slow now and then: time is measured by benchmarks, not by a deadline here.
+settings.register_profile("default", deadline=None, print_blob=True)
+settings.register_profile("soak", parent=settings.get_profile("default"), max_examples=2000)
+settings.load_profile("soak" if os.environ.get("REDRIVE_SOAK") == "full" else "default")
+
+
+@pytest.fixture(scope="session")
+def cases() -> Path:
+    """The folder of the case suite; see its SCHEMA.md."""
+    return ROOT / "tests" / "cases"
+
+
+@pytest.fixture(scope="session")
+def samples() -> Path:
+    """The folder of third-party recordings; the test is skipped where there is none."""
+    named = os.environ.get("REDRIVE_SAMPLES")
+    folder = Path(named) if named else ROOT.parent / "shared" / "samples"
+    if not folder.is_dir():
+        pytest.skip("no third-party samples: set REDRIVE_SAMPLES")
+    return folder
