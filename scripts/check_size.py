@@ -2,7 +2,8 @@
 
 Fails over 600 lines in a file or 60 in a function (docstring included); over 400 and 40 it prints
 a warning. An `__init__.py` may hold a docstring, imports, `__version__` and an `__all__` that names
-exactly what is imported. The order of `__all__` is held by ruff (RUF022).
+exactly what is imported. The order of `__all__` is held by ruff (RUF022). A folder of modules
+without an `__init__.py` fails: coverage would not see it.
 """
 
 import ast
@@ -55,6 +56,12 @@ def find_init_problems(path: Path, source: str) -> Iterator[str]:
         yield f"{path}: __all__ and the imports differ: {difference}"
 
 
+def find_bare_folders(root: Path) -> list[Path]:
+    """List the folders below `root` that hold modules but no `__init__.py`, sorted."""
+    folders = {path.parent for path in root.rglob("*.py")}
+    return sorted(folder for folder in folders if not (folder / "__init__.py").is_file())
+
+
 def _exported_names(node: ast.stmt) -> list[str] | None:
     if isinstance(node, ast.Assign) and _target(node.targets[0]) == "__all__":
         value = ast.literal_eval(node.value)
@@ -77,6 +84,9 @@ def _target(node: ast.expr) -> str:
 def main() -> int:
     """Check every source file; give the exit status."""
     has_failed = False
+    for folder in find_bare_folders(ROOT / "src"):
+        has_failed = True
+        print(f"{folder.relative_to(ROOT)}: no __init__.py")
     for path in sorted((ROOT / "src").rglob("*.py")):
         source = path.read_text(encoding="utf-8")
         name = path.relative_to(ROOT)

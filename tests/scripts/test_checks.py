@@ -53,6 +53,13 @@ def test_an_init_may_do_nothing_else(source: str, message: str) -> None:
     assert message in "\n".join(check_size.find_init_problems(INIT, source))
 
 
+def test_a_folder_of_modules_needs_an_init(tmp_path: Path) -> None:
+    for name in ("whole/__init__.py", "whole/a.py", "bare/a.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert check_size.find_bare_folders(tmp_path) == [tmp_path / "bare"]
+
+
 @pytest.mark.parametrize("folder", ["work", "home", "root"])
 def test_an_absolute_machine_path_is_found(folder: str) -> None:
     data = f"first\nsee /{folder}/somebody\n".encode()
