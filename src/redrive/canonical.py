@@ -1,4 +1,4 @@
-"""One byte form per value: canonical JSON, digests, and the seeded stream.
+r"""One byte form per value: canonical JSON, digests, and the seeded stream.
 
 Knows JSON and sha256. Must not know events, sessions or where bytes lie.
 
@@ -84,9 +84,7 @@ def _decode_tolerant(data: bytes | str) -> DecodedJson:
         return number if math.isfinite(number) else mark(source)
 
     try:
-        value = json.loads(
-            text, parse_int=parse_int, parse_float=parse_float, parse_constant=mark
-        )
+        value = json.loads(text, parse_int=parse_int, parse_float=parse_float, parse_constant=mark)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
     return DecodedJson(value, not inexact)
@@ -103,9 +101,7 @@ def encode(value: Any) -> bytes:
         data = _encode_any(value)
     except UnicodeEncodeError:
         plain = msgspec.to_builtins(value, enc_hook=_raw_to_value)
-        return json.dumps(
-            plain, ensure_ascii=True, allow_nan=False, separators=(",", ":")
-        ).encode()
+        return json.dumps(plain, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode()
     if b"null" in data:
         _refuse_nan(value)
     return data
@@ -227,10 +223,10 @@ def _surrogate_trait(text: str) -> int:
 def _write_extended(value: Any) -> str:
     """Write the values RFC 8785 refuses, in its own key order (UTF-16 code units)."""
     if isinstance(value, dict):
-        ordered = sorted(value.items(), key=lambda item: item[0].encode("utf-16-be", "surrogatepass"))
-        return (
-            "{" + ",".join(f"{_write_text(k)}:{_write_extended(v)}" for k, v in ordered) + "}"
+        ordered = sorted(
+            value.items(), key=lambda item: item[0].encode("utf-16-be", "surrogatepass")
         )
+        return "{" + ",".join(f"{_write_text(k)}:{_write_extended(v)}" for k, v in ordered) + "}"
     if isinstance(value, (list, tuple)):
         return "[" + ",".join(_write_extended(item) for item in value) + "]"
     if isinstance(value, str):

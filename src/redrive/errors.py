@@ -116,5 +116,5 @@ class TamperError(RedriveError):
     exit_code = 7
 
 
-class EffectDenied(BaseException):  # noqa: N818 - a denial, not an error of the program
+class EffectDenied(BaseException):
     """An unsafe effect was denied; not an `Exception`, so agent code cannot swallow it."""

@@ -70,8 +70,8 @@ class Event(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
         actor: the flow of execution: `main` or a sub-agent's id.
         ts_ns: UTC nanoseconds since 1970; absent when the source has none.
         call_id: on `tool.call`, `tool.result` and `tool.permission`: the pair's key.
-        group: on `model.request`, `model.response`, `tool.call`: the provider's response id. Nodes of
-            one actor that share it are one decision, stored in pieces.
+        group: on `model.request`, `model.response`, `tool.call`: the provider's response id.
+            Nodes of one actor that share it are one decision, stored in pieces.
         supersedes: id of an earlier event of this session that this one replaces.
         flags: `inherited` (copied from a parent session), `recovered` (found behind damage),
             `unrepresentable number`.
@@ -136,7 +136,7 @@ class SessionEnded(Payload, frozen=True):
 
 
 class UserMessage(Payload, frozen=True):
-    """What a user, or a harness in the user's place, said. `content` is kept where it is no text."""
+    """What a user, or a harness in a user's place, said; `content` is kept where it is no text."""
 
     text: str = ""
     content: Raw | UnsetType = UNSET
@@ -159,8 +159,8 @@ class ModelRequest(Payload, frozen=True):
 
     `body` is the exact string sent to the API named by `api` (`openai.chat`, `openai.responses`,
     `anthropic.messages`); `context` the exact text that entered the model; `parts` a message list
-    that was normalised on the way and is *not* what was sent. `truncated` says that the recorder cut
-    one of them. `by_reference` names inputs that the request only points at.
+    that was normalised on the way and is *not* what was sent. `truncated` says that the recorder
+    cut one of them. `by_reference` names inputs that the request only points at.
     """
 
     model: str | None = None
@@ -319,7 +319,7 @@ class Note(Payload, frozen=True):
 
 
 class Damage(Payload, frozen=True):
-    """Bytes that could not be read: 1-based line (0 = none), offset and length in bytes, and why."""
+    """Bytes that could not be read: 1-based line (0 = none), offset and size in bytes, and why."""
 
     line: int
     offset: int
@@ -327,7 +327,7 @@ class Damage(Payload, frozen=True):
     reason: str
 
 
-def payload_type(kind: Kind) -> type[Payload]:  # noqa: C901, PLR0911 - one arm per kind, closed by assert_never
+def payload_type(kind: Kind) -> type[Payload]:  # noqa: C901 - one arm per kind, closed
     """Give the payload struct of a kind."""
     match kind:
         case Kind.SESSION_STARTED:

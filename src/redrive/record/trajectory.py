@@ -92,6 +92,7 @@ class Trajectory:
         steps: n decisions, root first.
         opening: results, reads and messages above the first decision, in seq order.
         after: events on the path below the last decision that are not its results, in seq order.
+        leaf: the node that the path ends at; absent where the actor has no node.
         breaks: why the path does not reach a root, if it does not.
     """
 
@@ -101,6 +102,7 @@ class Trajectory:
     steps: tuple[Step, ...]
     opening: tuple[int, ...]
     after: tuple[int, ...]
+    leaf: str | None = None
     breaks: PathBreak | None = None
 
     def prefix(self, n_steps: int) -> "Trajectory":
@@ -117,7 +119,7 @@ def find_head(index: SessionIndex, actor: str = MAIN_ACTOR) -> int | None:
     if not nodes:
         return None
     if not index.has_links:
-        return _linear(index, nodes)[-1]
+        return linear_order(index, nodes)[-1]
     has_child = bytearray(len(index.node_ids))
     for node in nodes:
         parent = index.node_parent[node]
@@ -127,7 +129,7 @@ def find_head(index: SessionIndex, actor: str = MAIN_ACTOR) -> int | None:
     return max(leaves, key=lambda n: (index.node_ts[n], n))
 
 
-def _linear(index: SessionIndex, nodes: Iterable[int]) -> list[int]:
+def linear_order(index: SessionIndex, nodes: Iterable[int]) -> list[int]:
     """Order nodes by (`ts`, order of appearance); one without `ts` goes with the one before it."""
     keyed, newest = [], NO_TS
     for node in nodes:
@@ -189,7 +191,7 @@ def build_trajectory(
         spine, breaks = walk_up(index, leaf)
     else:
         number = index.node_actor[leaf]
-        ordered = _linear(index, (n for n, a in enumerate(index.node_actor) if a == number))
+        ordered = linear_order(index, (n for n, a in enumerate(index.node_actor) if a == number))
         spine, breaks = ordered[: ordered.index(leaf) + 1], None
     return _PathBuilder(index, spine).build(actor, breaks)
 
@@ -318,6 +320,7 @@ class _PathBuilder:
             steps=tuple(steps),
             opening=tuple(sorted(opening.results + opening.attached)),
             after=tuple(before) if steps else (),
+            leaf=self.index.node_ids[self.spine[-1]],
             breaks=breaks,
         )
 

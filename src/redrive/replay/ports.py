@@ -84,8 +84,9 @@ class ModelReply(msgspec.Struct, frozen=True):
 class Model(Protocol):
     """Who answers model queries.
 
-    `reads_context` is false for a model that ignores what it is asked (a script); only such a model
-    may answer where a request is missing. `apis` lists what bodies it can send; empty = none needed.
+    `reads_context` is false for a model that ignores what it is asked (a script); only such a
+    model may answer where a request is missing. `apis` lists the bodies it can send; empty: none
+    is needed.
     """
 
     spec: str

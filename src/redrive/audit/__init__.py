@@ -1,0 +1,1 @@
+"""The closure audit: whether the record is sufficient, step by step."""

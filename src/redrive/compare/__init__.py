@@ -1,0 +1,1 @@
+"""Comparison of two paths, and what a difference means."""

@@ -1,0 +1,309 @@
+"""Counts a stored session: what the import report and the session list show.
+
+Knows the index, and the usage of responses. Must not know the source format: a file's own counts,
+before joining, are the importer's tally.
+
+Source: DESIGN.md §8 `import`.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
+
+import msgspec
+
+from redrive.record.event import MAIN_ACTOR, Event, Kind, ModelResponse, Usage, payload_of
+from redrive.record.session import (
+    DANGLING,
+    IS_DECISION,
+    IS_NOTE,
+    NO_NODE,
+    ROOT,
+    EventReader,
+    SessionIndex,
+)
+from redrive.record.trajectory import (
+    Pairing,
+    build_trajectory,
+    count_branches,
+    linear_order,
+    pair_results,
+)
+
+_OPEN_GROUPS = 64
+_COUNTS = (
+    "input_tokens",
+    "output_tokens",
+    "cache_read_tokens",
+    "cache_write_tokens",
+    "reasoning_tokens",
+    "total_tokens",
+)
+
+
+class SessionSummary(msgspec.Struct, frozen=True):
+    """Counts of one session's own, live events; `inherited` ones are counted beside them.
+
+    `complete` says that nothing is damaged, unanswered, unasked or broken. `discarded` lists the
+    nodes of the actor `main` that are on no live path, `active_path` those that are, root first.
+    """
+
+    events: int
+    model_calls: int
+    tool_calls: int
+    tool_results: int
+    orphan_calls: int
+    orphan_results: int
+    orphan_call_ids: tuple[str, ...]
+    orphan_result_ids: tuple[str, ...]
+    conflicting_call_ids: tuple[str, ...]
+    duplicate_result_ids: tuple[str, ...]
+    complete: bool
+    branches: int
+    leaves: int
+    roots: int
+    inherited: int
+    usage: Usage | None
+    actors: tuple[str, ...]
+    head_node: str | None
+    broken: str | None
+    active_path: tuple[str, ...] = ()
+    discarded: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class UsageFold:
+    """Sums token counts, each decision once: pieces of one answer repeat and grow their usage.
+
+    Only the last 64 decisions of a session are kept open, so memory is bounded.
+    """
+
+    totals: dict[str, int] = field(default_factory=dict)
+    cost: Decimal | None = None
+    _open: "OrderedDict[str, Usage]" = field(default_factory=OrderedDict)
+
+    def add(self, event: Event) -> None:
+        """Take the next event; only own responses count."""
+        if event.kind is not Kind.MODEL_RESPONSE or event.flags:
+            return
+        payload: ModelResponse = payload_of(event)
+        if payload.usage is None:
+            return
+        key = f"{event.actor}|{event.group or event.node_id}"
+        known = self._open.pop(key, None)
+        self._open[key] = payload.usage if known is None else larger_usage(known, payload.usage)
+        if len(self._open) > _OPEN_GROUPS:
+            self._close(self._open.popitem(last=False)[1])
+
+    def _close(self, usage: Usage) -> None:
+        for name in _COUNTS:
+            count = getattr(usage, name)
+            if count is not None:
+                self.totals[name] = self.totals.get(name, 0) + count
+        if usage.cost_usd is not None:
+            cost = parse_cost(usage.cost_usd)
+            if cost is not None:
+                self.cost = cost if self.cost is None else self.cost + cost
+
+    def total(self) -> Usage | None:
+        """Give the sums, `None` where no response states any."""
+        while self._open:
+            self._close(self._open.popitem(last=False)[1])
+        if not self.totals and self.cost is None:
+            return None
+        cost = None if self.cost is None else f"{self.cost:f}"
+        return Usage(**self.totals, cost_usd=cost)
+
+
+def larger_usage(one: Usage, other: Usage) -> Usage:
+    """Take the final one of two usages that pieces of one answer state."""
+    return other if (other.output_tokens or 0) >= (one.output_tokens or 0) else one
+
+
+def parse_cost(text: str) -> Decimal | None:
+    """Read an exact decimal cost; `None` for anything that is no finite number."""
+    try:
+        cost = Decimal(text)
+    except InvalidOperation:
+        return None
+    return cost if cost.is_finite() else None
+
+
+def summarize(index: SessionIndex, reader: EventReader, usage: Usage | None) -> SessionSummary:
+    """Count a session.
+
+    Args:
+        index: the session's index.
+        reader: gives payloads, asked only where one call has several results.
+        usage: the summed usage, from `UsageFold`.
+
+    Cost: O(n) in events.
+    """
+    pairing = pair_session(index, reader)
+    path = build_trajectory(index) if 0 in set(index.node_actor) else None
+    live = set(path.node_path) if path else set()
+    orphan_calls = _ids(index, pairing.unanswered)
+    orphan_results = _ids(index, pairing.orphans)
+    calls = _own(index, Kind.TOOL_CALL)
+    has_damage = bool(index.seqs_of(Kind.DAMAGE))
+    return SessionSummary(
+        events=sum(index.is_live) - sum(index.is_inherited),
+        model_calls=_count_decisions(index),
+        tool_calls=len(calls),
+        tool_results=len(_own(index, Kind.TOOL_RESULT)) - len(pairing.duplicates),
+        orphan_calls=len(pairing.unanswered),
+        orphan_results=len(pairing.orphans),
+        orphan_call_ids=orphan_calls,
+        orphan_result_ids=orphan_results,
+        conflicting_call_ids=_ids(index, pairing.conflicts),
+        duplicate_result_ids=_ids(index, pairing.duplicates),
+        complete=not (has_damage or pairing.unanswered or pairing.orphans or index.dangling),
+        branches=count_branches(index),
+        leaves=_count_leaves(index),
+        roots=sum(parent == ROOT for parent in index.node_parent) if index.has_links else 1,
+        inherited=sum(index.is_inherited),
+        usage=usage,
+        actors=index.actors,
+        head_node=path.leaf if path else None,
+        broken=None if not path or path.breaks is None else path.breaks.what,
+        active_path=path.node_path if path else (),
+        discarded=_discarded(index, live),
+    )
+
+
+def _own(index: SessionIndex, kind: Kind) -> list[int]:
+    return [seq for seq in index.seqs_of(kind) if not index.is_inherited[seq]]
+
+
+def _ids(index: SessionIndex, seqs: Iterable[int]) -> tuple[str, ...]:
+    """Name calls or results by id, each once, in order; one without an id is the empty text."""
+    return tuple(dict.fromkeys(index.call_ids.get(seq, "") for seq in seqs))
+
+
+def _count_decisions(index: SessionIndex) -> int:
+    groups = set()
+    for seq in _own(index, Kind.MODEL_RESPONSE):
+        node = index.event_node[seq]
+        if node != NO_NODE:
+            groups.add(index.node_group[node])
+    return len(groups)
+
+
+def _count_leaves(index: SessionIndex) -> int:
+    if not index.has_links:
+        return 1 if index.node_ids else 0
+    parents = set(index.node_parent)
+    return sum(node not in parents for node in range(len(index.node_ids)))
+
+
+def _discarded(index: SessionIndex, live: set[str]) -> tuple[str, ...]:
+    """List the nodes of `main` that no live path holds, notes apart."""
+    return tuple(
+        name
+        for node, name in enumerate(index.node_ids)
+        if index.node_actor[node] == 0 and name not in live and index.node_role[node] & ~IS_NOTE
+    )
+
+
+def pair_session(index: SessionIndex, reader: EventReader) -> Pairing:
+    """Pair results with calls over the whole DAG, branches and sub-agents included.
+
+    Each result looks upwards from its node for the nearest decision that made a call with its id.
+    """
+    above = _decision_above(index)
+    calls: dict[int, list[int]] = {}
+    results: dict[int, list[int]] = {}
+    opening: list[int] = []
+    for seq in _own(index, Kind.TOOL_CALL):
+        node = index.event_node[seq]
+        calls.setdefault(index.node_group[node] if node != NO_NODE else -1, []).append(seq)
+    wanted = {g: {index.call_ids.get(s) for s in seqs} for g, seqs in calls.items()}
+    for seq in _own(index, Kind.TOOL_RESULT):
+        place = _asking_decision(index, above, wanted, seq)
+        if place is None:
+            opening.append(seq)
+        else:
+            results.setdefault(place, []).append(seq)
+    merged = _settle_each(index, calls, results, reader)
+    return msgspec.structs.replace(merged, orphans=tuple(sorted([*merged.orphans, *opening])))
+
+
+def _settle_each(
+    index: SessionIndex,
+    calls: dict[int, list[int]],
+    results: dict[int, list[int]],
+    reader: EventReader,
+) -> Pairing:
+    answers: dict[int, int] = {}
+    conflicts: dict[int, tuple[int, ...]] = {}
+    unanswered: list[int] = []
+    orphans: list[int] = []
+    duplicates: list[int] = []
+    for group, seqs in calls.items():
+        part = pair_results(index, [(seqs, results.get(group, ()))], reader)
+        answers |= part.answers
+        conflicts |= part.conflicts
+        unanswered += part.unanswered
+        orphans += part.orphans
+        duplicates += part.duplicates
+    return Pairing(answers, tuple(unanswered), tuple(orphans), conflicts, tuple(duplicates))
+
+
+def _decision_above(index: SessionIndex) -> dict[int, int]:
+    """Map each node that is no decision to the decision node right above it, -1 where none is."""
+    above: dict[int, int] = {}
+    if not index.has_links:
+        latest: dict[int, int] = {}
+        for node in linear_order(index, range(len(index.node_ids))):
+            actor = index.node_actor[node]
+            above[node] = latest.get(actor, -1)
+            if index.node_role[node] & IS_DECISION:
+                latest[actor] = node
+        return above
+    for node in range(len(index.node_ids)):
+        _climb(index, node, above)
+    return above
+
+
+def _climb(index: SessionIndex, node: int, above: dict[int, int]) -> None:
+    """Fill `above` for a node and all that it passes on the way; a cycle ends with -1."""
+    trail: dict[int, None] = {}
+    while node not in above and node not in trail:
+        trail[node] = None
+        parent = index.node_parent[node]
+        if parent in (ROOT, DANGLING) or index.node_role[parent] & IS_DECISION:
+            above[node] = max(parent, -1)
+        else:
+            node = parent
+    found = above.get(node, -1)
+    for passed in trail:
+        above[passed] = found
+
+
+def _asking_decision(
+    index: SessionIndex,
+    above: dict[int, int],
+    wanted: dict[int, set[str | None]],
+    seq: int,
+) -> int | None:
+    """Find the nearest decision above a result that made a call with its id."""
+    call_id = index.call_ids.get(seq)
+    node = index.event_node[seq]
+    if call_id is None or node == NO_NODE:
+        return None
+    seen: set[int] = set()
+    decision = node if index.node_role[node] & IS_DECISION else above[node]
+    while decision != -1 and decision not in seen:
+        seen.add(decision)
+        group = index.node_group[decision]
+        if call_id in wanted.get(group, ()):
+            return group
+        decision = above[decision]
+    return None
+
+
+def main_actor(index: SessionIndex) -> str:
+    """Give `main`, or the only flow there is (a sub-agent's file imported alone)."""
+    used = {index.actors[number] for number in index.node_actor}
+    return MAIN_ACTOR if MAIN_ACTOR in used or len(used) != 1 else used.pop()

@@ -1,0 +1,1 @@
+"""The replays, as values that are stepped."""
