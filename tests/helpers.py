@@ -1,0 +1,81 @@
+"""What several tests share: a file as an importer sees it, and its drafts as events."""
+
+import hashlib
+import io
+from collections.abc import Iterable
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from redrive.importers.draft import Draft, FileTally, Importer
+from redrive.record.event import Event, Source, dump_payload
+from redrive.record.session import SessionIndex, build_index
+
+
+class FileSource(msgspec.Struct, frozen=True):
+    """A `SourceFile` over a file that is read whole; `data` stands in for its content."""
+
+    path: str
+    data: bytes
+
+    @property
+    def size(self) -> int:
+        return len(self.data)
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.data).hexdigest()
+
+    def head(self, size: int = 65536) -> bytes:
+        return self.data[:size]
+
+    def open(self) -> BinaryIO:
+        return io.BytesIO(self.data)
+
+
+def source_of(path: Path | str, data: bytes | None = None) -> FileSource:
+    """Open a file as a source; `data` replaces its bytes."""
+    return FileSource(str(path), Path(path).read_bytes() if data is None else data)
+
+
+def drafts_from(
+    importer: Importer, path: Path | str, data: bytes | None = None
+) -> tuple[list[Draft], FileTally]:
+    """Project a file; give its drafts and its tally."""
+    tally = FileTally()
+    return list(importer.project(source_of(path, data), tally)), tally
+
+
+def events_of(drafts: Iterable[Draft], artefact: str = "") -> list[Event]:
+    """Turn drafts of one session into its events, as a store would number them."""
+    return [
+        Event(
+            id=draft.id,
+            session_id=draft.session,
+            seq=seq,
+            kind=draft.kind,
+            node_id=draft.node_id,
+            source=Source(artefact, draft.offset, draft.length),
+            payload=dump_payload(draft.payload),
+            parent_id=draft.parent_id,
+            actor=draft.actor,
+            ts_ns=draft.ts_ns,
+            call_id=draft.call_id,
+            group=draft.group,
+            supersedes=draft.supersedes,
+            flags=draft.flags,
+        )
+        for seq, draft in enumerate(drafts)
+    ]
+
+
+def events_from(importer: Importer, path: Path | str, data: bytes | None = None) -> list[Event]:
+    """Project a file that holds one session, to events."""
+    drafts, _ = drafts_from(importer, path, data)
+    return events_of(drafts, source_of(path, data).sha256)
+
+
+def index_of(events: list[Event]) -> SessionIndex:
+    """Index the events of one session."""
+    return build_index(events[0].session_id if events else "", lambda: events)
