@@ -10,6 +10,8 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from redrive.record.event import Sampling
+
 
 class ModelFingerprint(msgspec.Struct, frozen=True, omit_defaults=True):
     """Identity of a model: what was asked for, what served, and the engine. Absent = not stated."""
@@ -21,10 +23,10 @@ class ModelFingerprint(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Override(msgspec.Struct, frozen=True):
-    """A sampling value that a replay sets; it replaces the bytes of that one value in the body."""
+    """A value that a replay sets (sampling, or `model`): it replaces that one value in the body."""
 
     name: str
-    value: int | float
+    value: int | float | str
 
 
 class CallAsked(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -48,6 +50,7 @@ class ModelQuery(msgspec.Struct, frozen=True):
         overrides: what was changed in `body`, in order; also what a text model should use.
         is_rebuilt: true after the first difference, when no recorded request exists.
         recorded_model: the model that the record names, for a model that states none itself.
+        sampling: the recorded sampling parameters, for models that read text.
     """
 
     decision: int
@@ -58,6 +61,7 @@ class ModelQuery(msgspec.Struct, frozen=True):
     overrides: tuple[Override, ...] = ()
     is_rebuilt: bool = False
     recorded_model: ModelFingerprint | None = None
+    sampling: Sampling | None = None
 
 
 class ModelReply(msgspec.Struct, frozen=True):
@@ -71,6 +75,7 @@ class ModelReply(msgspec.Struct, frozen=True):
         model: who answered, as far as it says.
         usage: token counts by the API's own names.
         latency_s: wall time of the call, in seconds; for people, never compared.
+        overrides: what the model itself changed in the body, such as the `model` of its spec.
     """
 
     text: str = ""
@@ -79,6 +84,7 @@ class ModelReply(msgspec.Struct, frozen=True):
     model: ModelFingerprint | None = None
     usage: dict[str, int] = {}
     latency_s: float | None = None
+    overrides: tuple[Override, ...] = ()
 
 
 class Model(Protocol):

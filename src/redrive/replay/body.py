@@ -1,0 +1,85 @@
+"""Changes one value of a recorded request body and leaves every other byte as it was.
+
+Knows JSON text. Must not know what the value means to a model.
+
+Source: DESIGN.md §5 "Run": an override replaces the bytes of that one value, or appends the key.
+"""
+
+import json
+from collections.abc import Iterator
+
+from redrive import canonical
+
+_SPACE = " \t\r\n"
+_decoder = json.JSONDecoder(parse_int=str, parse_float=str)
+
+
+def replace_value(body: str, key: str, value: str | float) -> str:
+    """Set a top-level value of a JSON object.
+
+    Args:
+        body: the text of one JSON object. Of a key that stands twice the last counts, as in most
+            decoders, and is the one replaced.
+        key: a top-level key; where it is absent, it is appended.
+        value: its new value; an integer stays one.
+
+    Raises:
+        ValueError: the body is not the text of one JSON object.
+
+    Cost: one decoding walk over the body.
+    """
+    written = canonical.encode(value).decode()
+    members = list(_members(body))
+    spans = [(start, end) for name, start, end in members if name == key]
+    if spans:
+        start, end = spans[-1]
+        return body[:start] + written + body[end:]
+    close = body.rindex("}")
+    comma = "," if members else ""
+    return f"{body[:close]}{comma}{canonical.encode(key).decode()}:{written}{body[close:]}"
+
+
+def _members(body: str) -> Iterator[tuple[str, int, int]]:
+    """Yield each top-level member: key, and where its value starts and ends."""
+    at = _expect(body, 0, "{")
+    if body[at : at + 1] == "}":
+        _expect_end(body, at + 1)
+        return
+    while True:
+        key, at = _scan(body, at)
+        if not isinstance(key, str):
+            raise ValueError(f"a key that is no string at character {at}")
+        start = _expect(body, _skip(body, at), ":")
+        _, end = _scan(body, start)
+        yield key, start, end
+        at = _skip(body, end)
+        if body[at : at + 1] != ",":
+            _expect_end(body, _expect(body, at, "}"))
+            return
+        at = _skip(body, at + 1)
+
+
+def _scan(body: str, at: int) -> tuple[object, int]:
+    try:
+        return _decoder.raw_decode(body, at)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+
+
+def _skip(body: str, at: int) -> int:
+    while body[at : at + 1] and body[at] in _SPACE:
+        at += 1
+    return at
+
+
+def _expect(body: str, at: int, char: str) -> int:
+    """Skip one character, and the white space on both sides of it."""
+    at = _skip(body, at)
+    if body[at : at + 1] != char:
+        raise ValueError(f"no {char!r} at character {at}: the body is no JSON object")
+    return _skip(body, at + 1)
+
+
+def _expect_end(body: str, at: int) -> None:
+    if _skip(body, at) != len(body):
+        raise ValueError(f"more than one JSON value, from character {at}")
