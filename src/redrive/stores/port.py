@@ -45,7 +45,7 @@ class SessionRow(msgspec.Struct, frozen=True):
 
 
 class SourceRow(msgspec.Struct, frozen=True):
-    """One stored source of one session: artefact, its role, and how it was read."""
+    """One stored source of one session: artefact, its role, how it was read, and its counts."""
 
     session_id: str
     role: str
@@ -53,6 +53,7 @@ class SourceRow(msgspec.Struct, frozen=True):
     size: int
     importer: str
     importer_version: int
+    report: dict[str, Any] = {}
 
 
 class Fault(msgspec.Struct, frozen=True):
@@ -89,8 +90,8 @@ class SessionWriter(Protocol):
         """Take the next event; it is stored when its segment is full or the writer closes."""
         ...
 
-    def close(self, summary: dict[str, Any]) -> SessionRow:
-        """Write what is left and the catalogue row."""
+    def close(self) -> SessionRow:
+        """Write what is left and the catalogue row, whose summary `set_summary` fills."""
         ...
 
 
@@ -148,6 +149,14 @@ class Store(Protocol):
         With `replaces`, begin a new projection of that session id instead; it becomes current, the
         old projection stays.
         """
+        ...
+
+    def revisions(self, base_id: str) -> list[SessionRow]:
+        """List every revision of one id, oldest first; empty where the id is unknown."""
+        ...
+
+    def set_summary(self, session_id: str, summary: dict[str, Any]) -> SessionRow:
+        """Put the counts into a session's catalogue row, digest included."""
         ...
 
     def extend(self, session_id: str) -> SessionWriter:

@@ -1,0 +1,16 @@
+"""Where the program starts. `--version` is answered before anything else is imported."""
+
+import sys
+
+
+def main() -> None:
+    """Run redrive on the process's arguments and exit with its code."""
+    arguments = sys.argv[1:]
+    if arguments == ["--version"]:
+        from redrive import __version__
+
+        sys.stdout.write(f"redrive {__version__}\n")
+        return
+    from redrive.cli.main import run
+
+    sys.exit(run(arguments))

@@ -1,0 +1,108 @@
+"""The command group: finds a verb, runs it, and turns what it raises into one line and a code.
+
+A verb's module is imported only when it is asked for. No traceback reaches a user.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+import click
+
+from redrive.cli import output
+from redrive.cli.exits import MEANINGS, Exit
+from redrive.errors import RedriveError, UsageError
+
+VERBS = {
+    "import": ("redrive.cli.verbs.importing", "Store recorded sessions, with a report per file."),
+    "sessions": ("redrive.cli.verbs.seeing", "List stored sessions and threads."),
+    "show": ("redrive.cli.verbs.seeing", "Show a session: timeline, branches, steps, cost."),
+    "cat": ("redrive.cli.verbs.seeing", "Print a session's events as JSON lines."),
+    "grep": ("redrive.cli.verbs.seeing", "Search what agents, tools and users said."),
+    "audit": ("redrive.cli.verbs.audit", "Say whether the record is sufficient, step by step."),
+    "verify": ("redrive.cli.verbs.store", "Check every digest and chain of the store."),
+    "doctor": ("redrive.cli.verbs.store", "Check the installation and its plug-ins."),
+    "shadow": ("redrive.cli.verbs.shadow", "Let a model decide again on recorded evidence."),
+    "investigate": ("redrive.cli.verbs.shadow", "Audit, shadow, compare, and give the verdict."),
+    "diff": ("redrive.cli.verbs.shadow", "Compare two recorded sessions, decision by decision."),
+}
+
+
+class Verbs(click.Group):
+    """Loads each verb from its module when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """List the verbs in the order of the main job."""
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a verb."""
+        if cmd_name not in VERBS:
+            return None
+        module = import_module(VERBS[cmd_name][0])
+        command: click.Command = getattr(module, f"{cmd_name}_verb")
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of verbs without importing them."""
+        with formatter.section("Verbs"):
+            formatter.write_dl([(name, line) for name, (_, line) in VERBS.items()])
+        with formatter.section("Exit codes"):
+            formatter.write_dl([(str(int(code)), text) for code, text in MEANINGS.items()])
+
+
+@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--store", metavar="PATH", help="The store's file; else $REDRIVE_STORE, …/.redrive.")
+@click.version_option(package_name="redrive", message="redrive %(version)s")
+@click.pass_context
+def redrive(ctx: click.Context, store: str | None) -> None:
+    """Re-drive recorded AI-agent sessions and get a verdict that can be defended."""
+    ctx.obj = store
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line.
+
+    Returns:
+        The exit code. Errors are one line on stderr, or an error document on stdout with `--json`.
+    """
+    sys.set_int_max_str_digits(4300)
+    signal.signal(signal.SIGTERM, _interrupt)
+    wants_json = "--json" in arguments
+    try:
+        code = redrive.main(args=list(arguments), prog_name="redrive", standalone_mode=False)
+    except (KeyboardInterrupt, click.Abort):
+        output.say("redrive: interrupted; what was finished before is stored")
+        return Exit.INTERRUPTED
+    except click.ClickException as error:
+        return _fail(_as_usage(error), wants_json=wants_json)
+    except RedriveError as error:
+        return _fail(error, wants_json=wants_json)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.DONE
+    return int(code or 0)
+
+
+def _interrupt(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def _as_usage(error: click.ClickException) -> UsageError:
+    context = getattr(error, "ctx", None)
+    hint = f"{context.command_path} --help" if context is not None else "redrive --help"
+    return UsageError(error.format_message().replace("\n", " "), hint=hint)
+
+
+def _fail(error: RedriveError, *, wants_json: bool) -> int:
+    code = error.exit_code
+    if wants_json:
+        output.write_json(output.error_document(error, code))
+    line = f"redrive: {error.message}"
+    if error.hint:
+        line += f" (hint: {error.hint})"
+    output.say(line)
+    return code

@@ -1,0 +1,44 @@
+"""Options and helpers that several verbs share."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from redrive.errors import UsageError
+from redrive.stores.locate import locate_store
+from redrive.stores.port import SessionRow, Store
+from redrive.stores.sqlite import open_store
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+
+
+@contextmanager
+def opened_store(explicit: str | None, *, create: bool = False) -> Iterator[Store]:
+    """Open the store that the user means, and close it whatever happens.
+
+    Raises:
+        UsageError: there is no store yet and `create` is false.
+        StoreError: it cannot be used.
+    """
+    path = locate_store(explicit, os.environ, Path.cwd())
+    if not create and not path.exists():
+        raise UsageError(f"{path}: no store there yet", hint="redrive import PATH makes one")
+    store = open_store(path, create=create)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def chosen_sessions(store: Store, names: tuple[str, ...]) -> list[SessionRow]:
+    """Give the sessions named by id, unique prefix or `all`, each once."""
+    rows: dict[str, SessionRow] = {}
+    for name in names:
+        found = list(store.sessions()) if name == "all" else [store.get_session(name)]
+        rows |= {row.session_id: row for row in found}
+    if not rows:
+        raise UsageError("the store holds no session", hint="redrive import PATH")
+    return list(rows.values())

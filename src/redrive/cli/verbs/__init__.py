@@ -1,0 +1,1 @@
+"""The verbs, a few to a file."""
