@@ -12,9 +12,8 @@ from redrive import canonical
 from redrive.errors import RedriveError
 
 _KEPT = frozenset("\n\t")
-_BIDI = frozenset(
-    map(chr, [*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0x061C])
-)
+_BIDI_CODES = (*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0x061C)
+_BIDI = frozenset(map(chr, _BIDI_CODES))
 
 
 def escape(text: str, *, keep_lines: bool = False) -> str:
