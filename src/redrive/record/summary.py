@@ -45,6 +45,7 @@ _COUNTS = (
 class SessionSummary(msgspec.Struct, frozen=True):
     """Counts of one session's own, live events; `inherited` ones are counted beside them.
 
+    Calls that the provider ran itself have no result and are not counted as tool calls.
     `complete` says that nothing is damaged, unanswered, unasked or broken. `discarded` lists the
     nodes of the actor `main` that are on no live path, `active_path` those that are, root first.
     """
@@ -135,7 +136,7 @@ def summarize(index: SessionIndex, reader: EventReader, usage: Usage | None) -> 
 
     Args:
         index: the session's index.
-        reader: gives payloads, asked only where one call has several results.
+        reader: gives payloads, asked only of calls without a result and of several results of one.
         usage: the summed usage, from `UsageFold`.
 
     Cost: O(n) in events.
@@ -143,22 +144,23 @@ def summarize(index: SessionIndex, reader: EventReader, usage: Usage | None) -> 
     pairing = pair_session(index, reader)
     path = build_trajectory(index) if 0 in set(index.node_actor) else None
     live = set(path.node_path) if path else set()
-    orphan_calls = _ids(index, pairing.unanswered)
+    provider_side = _find_provider_side(reader, pairing.unanswered)
+    unanswered = [seq for seq in pairing.unanswered if seq not in provider_side]
     orphan_results = _ids(index, pairing.orphans)
     calls = _own(index, Kind.TOOL_CALL)
     has_damage = bool(index.seqs_of(Kind.DAMAGE))
     return SessionSummary(
         events=sum(index.is_live) - sum(index.is_inherited),
         model_calls=_count_decisions(index),
-        tool_calls=len(calls),
+        tool_calls=len(calls) - len(provider_side),
         tool_results=len(_own(index, Kind.TOOL_RESULT)) - len(pairing.duplicates),
-        orphan_calls=len(pairing.unanswered),
+        orphan_calls=len(unanswered),
         orphan_results=len(pairing.orphans),
-        orphan_call_ids=orphan_calls,
+        orphan_call_ids=_ids(index, unanswered),
         orphan_result_ids=orphan_results,
         conflicting_call_ids=_ids(index, pairing.conflicts),
         duplicate_result_ids=_ids(index, pairing.duplicates),
-        complete=not (has_damage or pairing.unanswered or pairing.orphans or index.dangling),
+        complete=not (has_damage or unanswered or pairing.orphans or index.dangling),
         branches=count_branches(index),
         leaves=_count_leaves(index),
         roots=sum(parent == ROOT for parent in index.node_parent) if index.has_links else 1,
@@ -170,6 +172,13 @@ def summarize(index: SessionIndex, reader: EventReader, usage: Usage | None) -> 
         active_path=path.node_path if path else (),
         discarded=_discarded(index, live),
     )
+
+
+def _find_provider_side(reader: EventReader, unanswered: Iterable[int]) -> set[int]:
+    """Find, among calls without a result, those that the provider ran itself: none is due."""
+    return {
+        event.seq for event in reader.read_events(unanswered) if payload_of(event).is_provider_side
+    }
 
 
 def _own(index: SessionIndex, kind: Kind) -> list[int]:
