@@ -42,7 +42,7 @@ class CodexImporter:
         is_named = PurePath(source.path).name.startswith("rollout-")
         return min(best + 5, 100) if best and is_named else best
 
-    def role(self, source: SourceFile) -> str:
+    def role(self, source: SourceFile) -> str:  # noqa: ARG002 - the protocol's signature
         """Give `main`: a sub-agent's rollout is a session of its own."""
         return "main"
 
@@ -67,8 +67,6 @@ class CodexImporter:
                     counts.add(line, is_own=prefix.has_own_turn)
                 yield from reading.record(item, line)
         counts.close()
-        if prefix.is_copy:
-            tally.lost.append("no turn of its own after the copied history of its parent session")
 
 
 def _session_name(source: SourceFile) -> str:

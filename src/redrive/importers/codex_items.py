@@ -6,7 +6,7 @@ Model items between other items are one decision (`group`). `event_msg` lines re
 screen: they give usage, exit codes, permissions and errors, never a second message or result.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import msgspec
@@ -115,11 +115,19 @@ class RolloutReading:
         return f"line:{record.line}" if count == 1 else f"line:{record.line}.{count}"
 
     def _parts(self, line: RolloutLine) -> Iterator[_Part]:
-        reader = _READERS.get(line.kind)
-        if reader is None:
-            yield _note(line)
-        else:
-            yield from reader(self, line)
+        match line.kind:
+            case "session_meta":
+                yield from self._session_meta(line)
+            case "turn_context":
+                yield self._turn_context(line)
+            case "compacted":
+                yield _compacted(line)
+            case "response_item":
+                yield from self._item(line)
+            case "event_msg":
+                yield self._message(line)
+            case _:
+                yield _note(line)
 
     def _session_meta(self, line: RolloutLine) -> Iterator[_Part]:
         if self.is_started:
@@ -134,18 +142,9 @@ class RolloutReading:
             message = read_user({"role": "system", "content": instructions})
             yield _Part(Kind.USER_MESSAGE, message, is_meta=True)
 
-    def _turn_context(self, line: RolloutLine) -> Iterator[_Part]:
+    def _turn_context(self, line: RolloutLine) -> _Part:
         self.model = get_field(line.payload, "model", str) or self.model
-        yield _Part(Kind.NOTE, read_turn(line.payload), in_chain=False)
-
-    def _compacted(self, line: RolloutLine) -> Iterator[_Part]:
-        history = get_field(line.payload, "replacement_history", list)
-        message = get_field(line.payload, "message", str)
-        after = history if history is not None else message
-        yield _Part(
-            Kind.CONTEXT_REPLACED,
-            ContextReplaced(after=UNSET if after is None else raw_of(after)),
-        )
+        return _Part(Kind.NOTE, read_turn(line.payload), in_chain=False)
 
     def _item(self, line: RolloutLine) -> Iterator[_Part]:
         opens = line.is_model_item and not self.is_run_open
@@ -181,24 +180,24 @@ class RolloutReading:
                 call_id = get_field(line.payload, "id", str)
             yield _Part(Kind.TOOL_CALL, read_call(line.item, line.payload), call_id, group)
 
-    def _message(self, line: RolloutLine) -> Iterator[_Part]:
+    def _message(self, line: RolloutLine) -> _Part:
         payload = line.payload
         if line.item == "token_count":
-            yield self._token_count(line)
-        elif line.item in _ERRORS:
-            yield _Part(Kind.MODEL_ERROR, read_error(payload))
-        elif line.item == "turn_aborted":
+            return self._token_count(line)
+        if line.item in _ERRORS:
+            return _Part(Kind.MODEL_ERROR, read_error(payload))
+        if line.item == "turn_aborted":
             note = Note(label="turn_aborted", text=get_field(payload, "reason", str))
-            yield _Part(Kind.NOTE, note)
-        elif (permission := read_permission(line.item, payload)) is not None:
+            return _Part(Kind.NOTE, note)
+        permission = read_permission(line.item, payload)
+        if permission is not None:
             call_id, decision = permission
-            yield _Part(Kind.TOOL_PERMISSION, decision, call_id)
-        else:
-            self._keep_ending(line)
-            if line.item == "thread_settings_applied":
-                settings = get_field(payload, "thread_settings", dict) or {}
-                self.model = get_field(settings, "model", str) or self.model
-            yield _note(line)
+            return _Part(Kind.TOOL_PERMISSION, decision, call_id)
+        if line.item == "thread_settings_applied":
+            settings = get_field(payload, "thread_settings", dict) or {}
+            self.model = get_field(settings, "model", str) or self.model
+        self._keep_ending(line)
+        return _note(line)
 
     def _token_count(self, line: RolloutLine) -> _Part:
         """Give a run its usage, as one more piece of its answer; a repeated total is a note."""
@@ -219,6 +218,14 @@ class RolloutReading:
         self.endings[call_id] = ending
         if len(self.endings) > _MAX_ENDINGS:
             del self.endings[next(iter(self.endings))]
+
+
+def _compacted(line: RolloutLine) -> _Part:
+    """Keep the history that replaced the context; older writers give a summary text alone."""
+    history = get_field(line.payload, "replacement_history", list)
+    after = history if history is not None else get_field(line.payload, "message", str)
+    replaced = ContextReplaced(after=UNSET if after is None else raw_of(after))
+    return _Part(Kind.CONTEXT_REPLACED, replaced)
 
 
 def _note(line: RolloutLine, *, in_chain: bool = False) -> _Part:
@@ -242,12 +249,3 @@ _HARNESS_TEXTS = (
 def _is_meta(role: str, text: str) -> bool:
     """Say whether the harness wrote a message, not the user."""
     return role != "user" or text.startswith(_HARNESS_TEXTS)
-
-
-_READERS: Mapping[str, Callable[[RolloutReading, RolloutLine], Iterator[_Part]]] = {
-    "session_meta": RolloutReading._session_meta,
-    "turn_context": RolloutReading._turn_context,
-    "compacted": RolloutReading._compacted,
-    "response_item": RolloutReading._item,
-    "event_msg": RolloutReading._message,
-}

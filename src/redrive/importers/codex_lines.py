@@ -89,7 +89,8 @@ class CopiedPrefix:
 
     A fork begins with its own `session_meta`, followed by the lines of its parent, the parent's
     `session_meta` first. Its own history begins at the first line whose `turn_id` (a UUIDv7) is not
-    older than its own id.
+    older than its own id. Without such an id nothing here tells the two apart, and nothing is taken
+    for a copy.
 
     Attributes:
         is_copy: whether the last line seen belongs to the copied history.
@@ -115,7 +116,9 @@ class CopiedPrefix:
         if self._own_id is None:
             self._own_id = session
             self._born = _uuid7_time(session)
-        elif session != self._own_id and not self.has_own_turn and not self._has_items:
+            return
+        is_first_content = not self.has_own_turn and not self._has_items
+        if session != self._own_id and is_first_content and self._born is not None:
             self.is_copy = True
 
 
