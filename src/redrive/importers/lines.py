@@ -9,6 +9,7 @@ Source: DESIGN.md §3; `docs/write-an-importer.md`.
 """
 
 import json
+import math
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
@@ -55,9 +56,9 @@ def read_records(file: BinaryIO, *, cap_bytes: int = LINE_CAP_BYTES) -> Iterator
     """
     for line in read_lines(file, cap_bytes):
         if line.data is None:
-            yield Damage(line.number, line.offset, line.size, f"longer than {cap_bytes} bytes")
+            yield damage_of_long_line(line, cap_bytes)
         else:
-            yield from _parse_line(line.number, line.offset, line.data)
+            yield from parse_line(line.number, line.offset, line.data)
 
 
 class Line(msgspec.Struct, frozen=True, gc=False):
@@ -92,7 +93,19 @@ def _skip_line(file: BinaryIO) -> int:
     return skipped
 
 
-def _parse_line(number: int, offset: int, data: bytes) -> Iterator[Record | Damage]:
+def damage_of_long_line(line: Line, cap_bytes: int = LINE_CAP_BYTES) -> Damage:
+    """Name a line that was skipped since it is beyond the cap."""
+    return Damage(line.number, line.offset, line.size, f"longer than {cap_bytes} bytes")
+
+
+def parse_line(number: int, offset: int, data: bytes) -> Iterator[Record | Damage]:
+    """Yield the objects and the damage of one line.
+
+    Args:
+        number: 1-based line number.
+        offset: where the line begins in the file, in bytes.
+        data: the line without its line end.
+    """
     try:
         value = _decode_any(data)
         if type(value) is dict:
@@ -102,7 +115,7 @@ def _parse_line(number: int, offset: int, data: bytes) -> Iterator[Record | Dama
         pass
     if number == 1 and data.startswith(_BOM):
         yield Damage(number, offset, len(_BOM), "byte order mark")
-        for item in _parse_line(0, offset + len(_BOM), data[len(_BOM) :]):
+        for item in parse_line(0, offset + len(_BOM), data[len(_BOM) :]):
             yield msgspec.structs.replace(item, line=number)
         return
     if not data.strip():
@@ -142,7 +155,7 @@ def _reason(data: bytes, error: Exception) -> str:
 def _recover(number: int, offset: int, data: bytes) -> Iterator[Record]:
     """Find whole JSON objects that stand one after the other on a line, or behind a torn one."""
     text = data.decode("utf-8", "surrogateescape").replace("\x00", " ").rstrip()
-    decoder = json.JSONDecoder(parse_constant=lambda name: name)
+    decoder = json.JSONDecoder(parse_constant=str, parse_float=_finite_or_text)
     position = text.find("{")
     attempts = 0
     while position != -1 and attempts < _MAX_ATTEMPTS:
@@ -161,6 +174,12 @@ def _recover(number: int, offset: int, data: bytes) -> Iterator[Record]:
             size = len(text[position:end].encode("utf-8", "surrogateescape"))
             yield Record(value, number, offset + start_bytes, size, (FLAG_RECOVERED,))
         position = text.find("{", end)
+
+
+def _finite_or_text(source: str) -> float | str:
+    """Keep a number that no float can hold as its text, as `canonical.decode` does."""
+    number = float(source)
+    return number if math.isfinite(number) else source
 
 
 def _is_clean(text: str) -> bool:
