@@ -1,0 +1,235 @@
+"""Says what one Claude Code line means: the events that it holds.
+
+Knows the line types and content blocks of the format. Must not know other lines of the file: what
+needs two lines (copies, compaction, sub-agents inside `progress`) is in `claude_code`.
+
+Source: docs/claude-code.md.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from msgspec import UNSET
+
+from redrive import canonical
+from redrive.canonical import get_field
+from redrive.importers.claude_lines import Line, Message
+from redrive.importers.claude_tally import SYNTHETIC_MODEL
+from redrive.record.event import (
+    ContextReplaced,
+    Kind,
+    ModelError,
+    ModelResponse,
+    Note,
+    Payload,
+    ToolCall,
+    ToolPermission,
+    ToolResult,
+    Usage,
+    UserMessage,
+    raw_of,
+)
+from redrive.record.session import FLAG_META
+
+CONTENT_LIMIT_BYTES = 64 * 1024
+_BOUNDARIES = ("compact_boundary", "microcompact_boundary")
+_PROVIDER_CALLS = ("server_tool_use", "mcp_tool_use")
+_ERROR_PREFIXES = ("<tool_use_error>", "[Request interrupted by user")
+_HARNESS_PREFIXES = ("<command-", "<local-command-", "Caveat: The messages below", "[Request inter")
+_API_STATUS = re.compile(r"API Error: (\d{3})\b")
+# What a result says when its call was not let through: (beginning, decision, by whom).
+_PERMISSIONS = (
+    ("The user doesn't want to proceed with this tool use", "denied", "user"),
+    ("The user doesn't want to take this action right now", "denied", "user"),
+    ("Permission to use ", "denied", "rule"),
+    ("Claude requested permissions to ", "asked", None),
+)
+
+
+class Part(NamedTuple):
+    """One event of a line: its kind, its payload, and the call it belongs to."""
+
+    kind: Kind
+    payload: Payload
+    call_id: str | None = None
+    group: str | None = None
+    flags: tuple[str, ...] = ()
+
+
+def parts_of(line: Line) -> list[Part]:
+    """Give the events of a line, in the order of its blocks; at least one."""
+    read = _READERS.get(line.type or "", _note)
+    return list(read(line)) or [Part(Kind.NOTE, Note(line.type or "untyped"))]
+
+
+def text_of(line: Line) -> str:
+    """Join the text blocks of a line's message; empty if it has none."""
+    texts = (get_field(b, "text", str) for b in line.blocks if b.get("type") == "text")
+    return "\n".join(text for text in texts if text)
+
+
+def task_of(line: Line) -> str | None:
+    """Give what a person asked on this line, if a person did."""
+    if line.type != "user" or line.is_meta or line.is_sidechain or line.is_compact_summary:
+        return None
+    text = text_of(line)
+    return None if not text.strip() or text.startswith(_HARNESS_PREFIXES) else text
+
+
+def _read_assistant(line: Line) -> Iterator[Part]:
+    message = line.message or Message()
+    if line.is_api_error_message or message.model == SYNTHETIC_MODEL:
+        yield _read_local(line)
+        return
+    group = message.id
+    yield Part(
+        Kind.MODEL_RESPONSE,
+        ModelResponse(
+            text=text_of(line),
+            reasoning=_reasoning(line),
+            model=message.model,
+            stop_reason=message.stop_reason,
+            usage=_usage(message.usage),
+        ),
+        group=group,
+    )
+    for block in line.blocks:
+        kind = block.get("type")
+        if kind == "tool_use" or kind in _PROVIDER_CALLS:
+            yield _read_call(block, group)
+        elif isinstance(kind, str) and kind.endswith("_tool_result"):
+            yield from _read_result(block)
+
+
+def _read_local(line: Line) -> Part:
+    """Read an answer that the program wrote in the model's place: an error, or filler."""
+    text = text_of(line)
+    if not line.is_api_error_message and not text.startswith("API Error"):
+        return Part(Kind.NOTE, Note("synthetic", text=text or None))
+    status = _API_STATUS.search(text)
+    error = ModelError(status=int(status[1]) if status else None, message=text or None)
+    return Part(Kind.MODEL_ERROR, error)
+
+
+def _reasoning(line: Line) -> str | None:
+    texts = (get_field(b, "thinking", str) for b in line.blocks if b.get("type") == "thinking")
+    return "\n".join(text for text in texts if text) or None
+
+
+def _usage(value: Any) -> Usage | None:
+    if not isinstance(value, dict):
+        return None
+    return Usage(
+        input_tokens=get_field(value, "input_tokens", int),
+        output_tokens=get_field(value, "output_tokens", int),
+        cache_read_tokens=get_field(value, "cache_read_input_tokens", int),
+        cache_write_tokens=get_field(value, "cache_creation_input_tokens", int),
+    )
+
+
+def _read_call(block: Mapping[str, Any], group: str | None) -> Part:
+    given = block.get("input", UNSET)
+    is_text = isinstance(given, str)
+    call = ToolCall(
+        tool=get_field(block, "name", str) or "",
+        arguments=UNSET if is_text or given is UNSET else raw_of(given),
+        arguments_text=given if is_text else None,
+        is_provider_side=block.get("type") in _PROVIDER_CALLS,
+    )
+    return Part(Kind.TOOL_CALL, call, _id_of(block, "id"), group)
+
+
+def _read_user(line: Line) -> Iterator[Part]:
+    blocks = line.blocks
+    said = [block for block in blocks if block.get("type") != "tool_result"]
+    for block in blocks:
+        if block.get("type") == "tool_result":
+            yield from _read_result(block)
+    if said:
+        yield from _read_message(line, said)
+
+
+def _read_result(block: Mapping[str, Any]) -> Iterator[Part]:
+    """Read a result, and before it the permission decision that it tells of."""
+    call_id = _id_of(block, "tool_use_id")
+    content = block.get("content", UNSET)
+    text = content if isinstance(content, str) else ""
+    is_error = block.get("is_error") is True or text.startswith(_ERROR_PREFIXES)
+    if is_error:
+        for beginning, decision, by in _PERMISSIONS:
+            if text.startswith(beginning):
+                yield Part(Kind.TOOL_PERMISSION, ToolPermission(decision, by=by), call_id)
+    result = ToolResult(
+        status="error" if is_error else "ok",
+        result=UNSET if content is UNSET else raw_of(content),
+    )
+    yield Part(Kind.TOOL_RESULT, result, call_id)
+
+
+def _read_message(line: Line, said: list[dict[str, Any]]) -> Iterator[Part]:
+    text = text_of(line)
+    is_meta = bool(line.is_meta or line.is_compact_summary)
+    content, omitted = UNSET, 0
+    if any(block.get("type") != "text" for block in said):
+        encoded = raw_of(said)
+        omitted = len(bytes(encoded)) if len(bytes(encoded)) > CONTENT_LIMIT_BYTES else 0
+        content = UNSET if omitted else encoded
+    yield Part(
+        Kind.USER_MESSAGE,
+        UserMessage(text=text, content=content, role="meta" if is_meta else "user"),
+        flags=(FLAG_META,) if is_meta else (),
+    )
+    if omitted:
+        yield Part(Kind.NOTE, Note("content omitted", text=f"{omitted} bytes, see the source"))
+
+
+def _read_system(line: Line) -> Iterator[Part]:
+    if line.subtype in _BOUNDARIES:
+        metadata = line.compact_metadata or line.microcompact_metadata
+        trigger = get_field(metadata, "trigger", str) if isinstance(metadata, dict) else None
+        yield Part(Kind.CONTEXT_REPLACED, ContextReplaced(trigger=trigger))
+    elif line.subtype == "api_error":
+        yield _read_api_error(line)
+    else:
+        yield Part(Kind.NOTE, Note(f"system/{line.subtype}"))
+
+
+def _read_api_error(line: Line) -> Part:
+    error = line.error if isinstance(line.error, dict) else {}
+    delay_ms = line.retry_in_ms
+    has_delay = isinstance(delay_ms, (int, float)) and not isinstance(delay_ms, bool)
+    return Part(
+        Kind.MODEL_ERROR,
+        ModelError(
+            status=get_field(error, "status", int),
+            attempt=get_field({"attempt": line.retry_attempt}, "attempt", int),
+            delay_s=delay_ms / 1000 if has_delay else None,
+            message=get_field(error, "message", str),
+        ),
+    )
+
+
+def _read_progress(line: Line) -> Iterator[Part]:
+    kind = None if line.data is None else line.data.type
+    yield Part(Kind.NOTE, Note(f"progress/{kind}"))
+
+
+def _note(line: Line) -> Iterator[Part]:
+    texts = {"summary": line.summary, "permission-mode": line.permission_mode}
+    data = UNSET if line.leaf_uuid is None else raw_of({"leafUuid": line.leaf_uuid})
+    label = line.type or "untyped"
+    yield Part(Kind.NOTE, Note(label, text=texts.get(label), data=data))
+
+
+def _id_of(block: Mapping[str, Any], key: str) -> str | None:
+    value = get_field(block, key, str)
+    return None if value is None else canonical.safe_text(value)
+
+
+_READERS: dict[str, Callable[[Line], Iterator[Part]]] = {
+    "assistant": _read_assistant,
+    "user": _read_user,
+    "system": _read_system,
+    "progress": _read_progress,
+}
