@@ -43,9 +43,7 @@ class RolloutLine(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_model_item(self) -> bool:
-        """Whether the model made it: reasoning, an assistant message, or any call."""
-        if self.kind != "response_item":
-            return False
+        """Whether the model made this `response_item`: reasoning, an assistant message, any call."""
         if self.item == "message":
             return self.payload.get("role") == "assistant"
         return self.item == "reasoning" or self.item.endswith("_call")
