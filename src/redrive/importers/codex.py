@@ -13,7 +13,12 @@ from pathlib import Path, PurePath
 from redrive import canonical
 from redrive.importers.codex_counts import RolloutCounts
 from redrive.importers.codex_items import RolloutReading
-from redrive.importers.codex_lines import CopiedPrefix, parse_line, rollout_confidence
+from redrive.importers.codex_lines import (
+    CopiedPrefix,
+    is_torn_rollout_line,
+    parse_line,
+    rollout_confidence,
+)
 from redrive.importers.draft import Draft, FileTally, SourceFile
 from redrive.importers.lines import read_records
 from redrive.record.event import Damage
@@ -31,8 +36,9 @@ class CodexImporter:
 
     def sniff(self, source: SourceFile) -> int:
         """Judge the first lines that are JSON objects; a `rollout-` name only tips the scale."""
-        best = 0
-        for line in source.head().splitlines()[:_SNIFFED_LINES]:
+        head = source.head()
+        best = 85 if b"\n" not in head and is_torn_rollout_line(head) else 0
+        for line in head.splitlines()[:_SNIFFED_LINES]:
             try:
                 value = canonical.decode_value(line)
             except ValueError:

@@ -20,6 +20,10 @@ CALL_ITEMS = frozenset({"function_call", "custom_tool_call", "local_shell_call"}
 OUTPUT_ITEMS = frozenset(f"{name}_output" for name in CALL_ITEMS)
 _LINE_TYPES = frozenset({"session_meta", "turn_context", "response_item", "event_msg", "compacted"})
 _BARE_ITEMS = CALL_ITEMS | OUTPUT_ITEMS | {"message", "reasoning", "web_search_call"}
+_LINE_HEAD = re.compile(
+    rb'\{"timestamp":"[^"]{1,40}",(?:"ordinal":\d{1,20},)?"type":"(?:%s)","payload":\{'
+    % b"|".join(sorted(name.encode() for name in _LINE_TYPES))
+)
 _UUID7 = re.compile(
     r"([0-9a-f]{8})-([0-9a-f]{4})-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE
 )
@@ -43,7 +47,7 @@ class RolloutLine(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_model_item(self) -> bool:
-        """Whether the model made this `response_item`: reasoning, an assistant message, any call."""
+        """Whether the model made this item: reasoning, an assistant message, or any call."""
         if self.item == "message":
             return self.payload.get("role") == "assistant"
         return self.item == "reasoning" or self.item.endswith("_call")
@@ -66,6 +70,11 @@ def parse_line(value: Mapping[str, Any]) -> RolloutLine:
 def _is_bare_meta(value: Mapping[str, Any]) -> bool:
     has_fields = isinstance(value.get("id"), str) and isinstance(value.get("timestamp"), str)
     return has_fields and "type" not in value and ("instructions" in value or "git" in value)
+
+
+def is_torn_rollout_line(data: bytes) -> bool:
+    """Say whether the beginning of a line that goes on beyond `data` is that of a rollout line."""
+    return _LINE_HEAD.match(data) is not None
 
 
 def rollout_confidence(value: Mapping[str, Any]) -> int:

@@ -241,6 +241,15 @@ def test_other_formats_are_left_alone_whatever_their_name(line: bytes) -> None:
     assert IMPORTER.sniff(renamed) == 0
 
 
+def test_a_first_line_longer_than_the_sniffed_head_is_still_told() -> None:
+    text = "x" * 100_000
+    payload = f'{{"id":"a","base_instructions":{{"text":"{text}"}}}}'
+    line = f'{{"timestamp":"2026-02-03T04:05:06Z","type":"session_meta","payload":{payload}}}\n'
+    assert IMPORTER.sniff(source_of(GOLDEN / "turn.jsonl", line.encode())) == 85
+    other = line.replace("session_meta", "session")
+    assert IMPORTER.sniff(source_of(GOLDEN / "turn.jsonl", other.encode())) == 0
+
+
 def test_a_rollout_without_an_id_is_named_by_its_first_record() -> None:
     lines = (GOLDEN / "turn.jsonl").read_bytes().splitlines()[1:]
     drafts, _ = drafts_from(IMPORTER, GOLDEN / "turn.jsonl", b"\n".join(lines))
