@@ -1,0 +1,270 @@
+"""The four conditions of closure, each judged for one step.
+
+Knows the facts of a step and the rows of `gaps.CAUSES`. Must not know other steps, nor the order in
+which steps are audited (that is `closure`).
+
+Each function appends what it found to `Findings`; nothing here raises for what a recording holds.
+
+Source: DESIGN.md §4, §10.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from msgspec import Raw, UnsetType
+
+from redrive import canonical
+from redrive.audit.duplicates import has_duplicate_keys
+from redrive.audit.facts import Item, StepFacts
+from redrive.audit.gaps import InputClass, ProvenanceGap, make_gap
+from redrive.audit.sent import CACHE_FIELDS, PARAMETERS, Body, SentScanner, SentText
+from redrive.record.event import (
+    Derived,
+    Event,
+    Kind,
+    ModelRequest,
+    ModelResponse,
+    SessionStarted,
+    ToolCall,
+    ToolResult,
+    raw_value,
+)
+
+SERVING_STATE = "serving state not excluded"
+TRUSTED_BASES = frozenset({"intercepted", "vouched", "proved_by_rerun"})
+
+# Key of `captures` → the class that it speaks for, and what its absence means.
+CAPTURES: Mapping[str, tuple[InputClass, bool]] = {
+    # (class, whether it must be intercepted or vouched for: absent reads leave no trace)
+    "context": (InputClass.INPUT, False),
+    "tool_results": (InputClass.ENVIRONMENT, False),
+    "environment": (InputClass.ENVIRONMENT, False),
+    "sampling": (InputClass.SAMPLING, False),
+    "clock": (InputClass.CLOCK, True),
+    "prng": (InputClass.PRNG, True),
+}
+INEXACT_CAUSES = {
+    Kind.TOOL_RESULT: "inexact_environment",
+    Kind.VALUE_DERIVED: "inexact_environment",
+    Kind.CLOCK_READ: "inexact_clock",
+    Kind.PRNG_READ: "inexact_prng",
+}
+
+
+@dataclass(slots=True)
+class Findings:
+    """The gaps and notes of one step."""
+
+    gaps: list[ProvenanceGap] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def judge_captures(started: SessionStarted | None) -> tuple[ProvenanceGap, ...]:
+    """Find the classes that the writer did not capture; each opens every step.
+
+    Clock and PRNG need `captured` on a basis of interception or a vouching writer: a read that was
+    not recorded leaves no trace. The other classes are read from the events unless denied.
+    """
+    captures = {} if started is None else started.captures
+    is_trusted = started is not None and started.basis in TRUSTED_BASES
+    gaps = []
+    for key, (_, needs_basis) in CAPTURES.items():
+        default = "captured" if is_trusted or not needs_basis else "unknown"
+        state = captures.get(key, default)
+        if state == "captured" and needs_basis and not is_trusted:
+            state = "unknown"
+        if state != "captured":
+            shown = "not captured" if state == "not_captured" else "unknown"
+            gaps.append(make_gap(f"{key}_not_captured", key, state=shown))
+    return tuple(gaps)
+
+
+def judge_input(facts: StepFacts, scanner: SentScanner, found: Findings) -> Body | None:
+    """Judge input closure; give what the request body says, where one is stored."""
+    request = facts.request
+    body = None
+    if request is None:
+        found.gaps.append(make_gap("nothing_sent", "request"))
+    else:
+        body = _judge_request(request, scanner, found)
+    for _, response, mark in facts.responses:
+        _judge_answer(response, mark, found)
+    for event in facts.inexact:
+        cause = INEXACT_CAUSES.get(event.kind, "inexact_input")
+        found.gaps.append(make_gap(cause, f"{event.kind} {event.id}"))
+    return body
+
+
+def _judge_request(request: ModelRequest, scanner: SentScanner, found: Findings) -> Body | None:
+    if request.truncated:
+        found.gaps.append(make_gap("truncated_request", "request"))
+    for redaction in request.redactions:
+        rule = redaction.rule or "no rule named"
+        found.gaps.append(make_gap("masked_request", redaction.path or "request", rule=rule))
+    for name in request.by_reference:
+        found.gaps.append(make_gap("by_reference", name))
+    if request.body is not None:
+        if request.context is not None and request.context != request.body:
+            found.notes.append("context differs from request.body; the body counts")
+        return _judge_sent("request.body", scanner.scan_body(request.body), found)
+    if request.context is not None:
+        return _judge_sent("context", scanner.scan_context(request.context), found)
+    cause = "nothing_sent" if isinstance(request.parts, UnsetType) else "normalised_parts"
+    found.gaps.append(make_gap(cause, "request"))
+    return None
+
+
+def _judge_sent(place: str, sent: SentText, found: Findings) -> Body | None:
+    if sent.mark is not None:
+        found.gaps.append(make_gap("redaction_mark", place, place=place, mark=sent.mark))
+    if sent.has_duplicates:
+        found.notes.append(f"duplicate keys in {place}")
+    for what, is_provider_side in () if sent.body is None else sent.body.references:
+        if is_provider_side:
+            found.gaps.append(make_gap("provider_side", what, tool=what))
+        else:
+            found.gaps.append(make_gap("by_reference", what))
+    return sent.body
+
+
+def _judge_answer(response: ModelResponse, mark: str | None, found: Findings) -> None:
+    if response.truncated:
+        found.gaps.append(make_gap("truncated_answer", "answer"))
+    for redaction in response.redactions:
+        rule = redaction.rule or "no rule named"
+        found.gaps.append(make_gap("masked_answer", redaction.path or "answer", rule=rule))
+    if mark is not None and not response.redactions:
+        found.gaps.append(make_gap("redaction_mark", "answer", place="the answer", mark=mark))
+
+
+def judge_call(item: Item, found: Findings) -> None:
+    """Judge what a decision asked for: its arguments, and whether the provider runs it."""
+    event, call, mark = item
+    if call.is_provider_side:
+        found.gaps.append(make_gap("provider_side", call.tool, tool=call.tool))
+        return
+    state = _arguments_state(call, mark)
+    if state is not None:
+        name = f"arguments:{event.call_id or event.id}"
+        found.gaps.append(make_gap("incomplete_arguments", name, tool=call.tool, state=state))
+    if _has_duplicates(call.arguments) or has_duplicate_keys(call.arguments_text or ""):
+        found.notes.append(f"duplicate keys in the arguments of {event.call_id or event.id}")
+
+
+def _arguments_state(call: ToolCall, mark: str | None) -> str | None:
+    if call.is_not_recorded:
+        return "not recorded"
+    if call.truncated:
+        return "cut by the recorder"
+    return "masked" if call.redactions or mark is not None else None
+
+
+def find_result_gap(
+    event: Event, call: ToolCall, answer: Item | None, n_conflicting: int
+) -> ProvenanceGap | None:
+    """Find why a call has no usable recorded result.
+
+    Args:
+        event: the call.
+        call: its payload.
+        answer: the result that answers it.
+        n_conflicting: how many results differ, where no single one answers.
+    """
+    what = f"tool_result:{event.call_id or event.id}"
+    if n_conflicting:
+        return make_gap("conflicting_results", what, tool=call.tool, count=n_conflicting)
+    if answer is None:
+        return make_gap("missing_result", what, tool=call.tool)
+    _, result, mark = answer
+    if isinstance(result.result, UnsetType):
+        return make_gap("missing_result", what, tool=call.tool)
+    if result.truncated:
+        length = "" if result.original_chars is None else f"; it had {result.original_chars} chars"
+        return make_gap("truncated_result", what, tool=call.tool, length=length)
+    if result.redactions or mark is not None:
+        rule = mark or result.redactions[0].rule or "no rule named"
+        return make_gap("masked_result", what, tool=call.tool, rule=rule)
+    return None
+
+
+def note_duplicates(event: Event, result: ToolResult, found: Findings) -> None:
+    """Note duplicate keys in a recorded result."""
+    if _has_duplicates(result.result):
+        found.notes.append(f"duplicate keys in the result {event.call_id or event.id}")
+
+
+def _has_duplicates(value: Raw | UnsetType) -> bool:
+    if isinstance(value, UnsetType):
+        return False
+    data = bytes(value)
+    return data[:1] in b"{[" and data.count(b":") > 1 and has_duplicate_keys(data.decode())
+
+
+def find_derived_gap(derived: Derived, mark: str | None) -> ProvenanceGap | None:
+    """Find why a derived value cannot be computed again: no ordered inputs, or masked ones."""
+    function = derived.function or "an unnamed function"
+    if not isinstance(raw_value(derived.inputs), list):
+        what = f"inputs:{derived.name}"
+        return make_gap("missing_inputs", what, function=function, name=derived.name)
+    if mark is None:
+        return None
+    return make_gap(
+        "masked_derived", f"inputs:{derived.name}", function=function, name=derived.name, rule=mark
+    )
+
+
+def judge_sampling(facts: StepFacts, body: Body | None, found: Findings) -> bool:
+    """Judge sampling closure; say whether the sampling parameters are recorded."""
+    on_line = _line_parameters(facts.request)
+    in_body = {} if body is None else body.parameters
+    for name in PARAMETERS:
+        if name in on_line and name in in_body and on_line[name] != in_body[name]:
+            found.notes.append(f"sampling.{name} differs from request.body; the body counts")
+    known = {**on_line, **in_body}
+    is_recorded = body is not None or "temperature" in known
+    if not is_recorded:
+        found.gaps.append(make_gap("missing_parameter", "temperature"))
+    responses: list[ModelResponse] = [item[1] for item in facts.responses]
+    if any(r.chosen_tokens is not None or r.has_logits for r in responses):
+        return is_recorded
+    if canonical.get_field(known, "seed", int) is None:
+        found.gaps.append(make_gap("no_seed", "seed"))
+    elif not _is_serving_state_known(facts.request, body, responses):
+        found.notes.append(SERVING_STATE)
+    return is_recorded
+
+
+def _line_parameters(request: ModelRequest | None) -> dict[str, Any]:
+    """Give the parameters that the lines record; absent and `null` ones are left out."""
+    sampling = None if request is None else request.sampling
+    if sampling is None:
+        return {}
+    given = ((name, getattr(sampling, name)) for name in PARAMETERS)
+    return {name: value for name, value in given if value is not None}
+
+
+def _is_serving_state_known(
+    request: ModelRequest | None, body: Body | None, responses: list[ModelResponse]
+) -> bool:
+    """Say whether engine and prompt cache are recorded; without either, a seed is not enough."""
+    if not any(response.fingerprint for response in responses):
+        return False
+    sampling = None if request is None else request.sampling
+    extra = {} if sampling is None else sampling.extra
+    has_cache = (body is not None and body.has_cache) or any(map(extra.get, CACHE_FIELDS))
+    return not has_cache or any(
+        response.usage is not None and response.usage.cache_read_tokens is not None
+        for response in responses
+    )
+
+
+def judge_model(facts: StepFacts, body: Body | None, found: Findings) -> None:
+    """Note a decision whose model is named nowhere."""
+    names = (
+        None if facts.request is None else facts.request.model,
+        None if body is None else body.model,
+        *(item[1].model for item in facts.responses),
+    )
+    if not any(names):
+        found.notes.append("the model is not named")

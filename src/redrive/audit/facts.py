@@ -1,0 +1,84 @@
+"""What the record holds of one step, decoded: the audit never holds more than this.
+
+Knows events and their payloads. Must not know what counts as a gap.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from redrive.audit.redaction import find_mark, may_hold_mark
+from redrive.record.event import (
+    FLAG_UNREPRESENTABLE,
+    Event,
+    Kind,
+    ModelRequest,
+    payload_of,
+)
+from redrive.record.session import EventReader
+from redrive.record.trajectory import Step
+
+# An event, its payload, and the redaction mark that its payload holds, if any.
+Item = tuple[Event, Any, str | None]
+
+
+@dataclass(slots=True)
+class StepFacts:
+    """The events of one step by what they are to the audit, each list in seq order.
+
+    `others` are events whose payload was not needed (user messages, errors, notes); `inexact` are
+    those that hold a number which could not be represented.
+    """
+
+    step: Step
+    request: ModelRequest | None = None
+    responses: list[Item] = field(default_factory=list)
+    calls: list[Item] = field(default_factory=list)
+    results: list[Item] = field(default_factory=list)
+    reads: list[Item] = field(default_factory=list)
+    derived: list[Item] = field(default_factory=list)
+    others: list[Event] = field(default_factory=list)
+    inexact: list[Event] = field(default_factory=list)
+
+    @property
+    def sent(self) -> str | None:
+        """The bytes that entered the model: the request body, else the context."""
+        request = self.request
+        if request is None:
+            return None
+        return request.context if request.body is None else request.body
+
+    @property
+    def recorded_step(self) -> int | None:
+        """The step number that the record itself gives."""
+        request = self.request
+        if request is not None and request.step is not None:
+            return request.step
+        return next((item[1].step for item in self.responses if item[1].step is not None), None)
+
+
+_LISTS = {
+    Kind.MODEL_RESPONSE: "responses",
+    Kind.TOOL_CALL: "calls",
+    Kind.TOOL_RESULT: "results",
+    Kind.CLOCK_READ: "reads",
+    Kind.PRNG_READ: "reads",
+    Kind.VALUE_DERIVED: "derived",
+}
+
+
+def read_facts(step: Step, seqs: tuple[int, ...], reader: EventReader) -> StepFacts:
+    """Read and decode these events of a step."""
+    facts = StepFacts(step)
+    for event in reader.read_events(seqs):
+        kind = event.kind
+        if event.flags and FLAG_UNREPRESENTABLE in event.flags:
+            facts.inexact.append(event)
+        if kind is Kind.MODEL_REQUEST:
+            facts.request = payload_of(event)
+        elif kind in _LISTS:
+            raw = bytes(event.payload)
+            mark = find_mark(raw.decode()) if may_hold_mark(raw) else None
+            getattr(facts, _LISTS[kind]).append((event, payload_of(event), mark))
+        else:
+            facts.others.append(event)
+    return facts

@@ -1,0 +1,20 @@
+"""Where two texts part. Knows sequences; must not know what they mean."""
+
+from typing import TypeVar
+
+_Text = TypeVar("_Text", str, bytes)
+
+
+def common_prefix(one: _Text, other: _Text) -> int:
+    """Count the characters (or bytes) that two texts begin with alike.
+
+    Cost: O(n) in slice comparisons, O(log n) of them.
+    """
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
