@@ -7,7 +7,6 @@ Knows what needs more than one line: copies of one uuid, compaction, and sub-age
 Memory: about 200 bytes a line for ids, beside the longest line. Source: docs/claude-code.md.
 """
 
-import re
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -34,7 +33,6 @@ from redrive.record.event import (
     raw_of,
 )
 
-_PLAIN_ID = re.compile(r"[^/~:]+")
 _SIDECHAIN = "sidechain"
 _STARTED_ID = "session:started"
 _MESSAGE_TYPES = ("user", "assistant")
@@ -137,20 +135,23 @@ class _Projection:
             yield from self.boundary
             self.boundary = None
 
-    def add(self, placed: Placed) -> Iterator[Draft]:
+    def add(self, placed: Placed) -> list[Draft]:
         """Give the drafts of the next line, and of a compaction that waited for it."""
         line = placed.line
         parts = parts_of(line)
         if line.is_compact_summary:
             parts = self._settle_summary(line, parts)
-        yield from self.finish()
         drafts = self._drafts(_Node(placed, line, self._actor(line), _parent_of(line)), parts)
-        if line.subtype == "compact_boundary":
-            self.boundary = list(drafts)
-            return
-        yield from drafts
         if line.data is not None and line.data.message is not None:
-            yield from self._add_embedded(placed, line, line.data.message)
+            drafts.extend(self._add_embedded(placed, line, line.data.message))
+        if line.subtype == "compact_boundary":
+            waiting, drafts = drafts, []
+        else:
+            waiting = None
+        if self.boundary is not None:
+            drafts = self.boundary + drafts
+        self.boundary = waiting
+        return drafts
 
     def _settle_summary(self, line: Line, parts: list[Part]) -> list[Part]:
         """Put a summary into the compaction above it; without one, it is the compaction."""
@@ -162,50 +163,50 @@ class _Projection:
                 return parts
         return [Part(Kind.CONTEXT_REPLACED, ContextReplaced(after=after))]
 
-    def _add_embedded(self, placed: Placed, line: Line, inner: Line) -> Iterator[Draft]:
+    def _add_embedded(self, placed: Placed, line: Line, inner: Line) -> list[Draft]:
         """Give the events of a sub-agent's message that a `progress` line carries."""
-        if inner.type not in _MESSAGE_TYPES:
-            return
+        if line.type != "progress" or inner.type not in _MESSAGE_TYPES:
+            return []
         agent = line.data.agent_id if line.data is not None else None
         actor = agent or f"agent:{line.parent_tool_use_id or line.uuid or ''}"
         node = _Node(placed, inner, actor, self.chains.get(actor, line.parent_uuid), "agent")
-        drafts = list(self._drafts(node, parts_of(inner)))
+        drafts = self._drafts(node, parts_of(inner))
         if drafts:
             self.chains[actor] = drafts[0].node_id
-        yield from drafts
+        return drafts
 
     def _actor(self, line: Line) -> str:
         if line.agent_id:
             return line.agent_id
         return self.agent or (_SIDECHAIN if line.is_sidechain else MAIN_ACTOR)
 
-    def _drafts(self, node: "_Node", parts: list[Part]) -> Iterator[Draft]:
+    def _drafts(self, node: "_Node", parts: list[Part]) -> list[Draft]:
         """Give the drafts of one node; a copy of a known one gives none unless it knows more."""
-        uuid = node.line.uuid
-        if uuid is None:
-            base = self._place_id(node.word, node.placed.offset)
-            node_id = base if node.line.type in _MESSAGE_TYPES else ""
-            old_ids: list[str] = []
-        else:
-            known = self._rank_copy(uuid, node, parts)
+        placed, line = node.placed, node.line
+        old_ids: list[str] = []
+        if line.uuid is not None:
+            known = self._rank_copy(line.uuid, node, parts)
             if known is None:
-                return
+                return []
             base, old_ids = known
-            node_id = uuid
-        flags = node.placed.flags
-        if isinstance(node.line.forked_from, dict):
+            node_id = line.uuid
+        else:
+            base = self._place_id(node.word, placed.offset)
+            node_id = base if line.type in _MESSAGE_TYPES else ""
+        flags = placed.flags
+        if isinstance(line.forked_from, dict):
             flags = (*flags, FLAG_INHERITED)
-        parts = parts + [_SUPERSEDED] * (len(old_ids) - len(parts))
-        ids = _ids(base, len(parts))
-        ts_ns = parse_rfc3339(node.line.timestamp or node.placed.line.timestamp)
-        for place, part in enumerate(parts):
-            yield Draft(
+        if len(old_ids) > len(parts):
+            parts = parts + [_SUPERSEDED] * (len(old_ids) - len(parts))
+        ts_ns = parse_rfc3339(line.timestamp or placed.line.timestamp)
+        return [
+            Draft(
                 session=self.session,
-                id=ids[place],
+                id=f"{base}/{place + 1}" if place else base,
                 kind=part.kind,
                 payload=part.payload,
-                offset=node.placed.offset,
-                length=node.placed.length,
+                offset=placed.offset,
+                length=placed.length,
                 node_id=node_id,
                 parent_id=node.parent_id if node_id else None,
                 actor=node.actor,
@@ -213,8 +214,10 @@ class _Projection:
                 call_id=part.call_id,
                 group=part.group,
                 supersedes=old_ids[place] if place < len(old_ids) else None,
-                flags=(*flags, *part.flags) if part.flags else flags,
+                flags=flags + part.flags,
             )
+            for place, part in enumerate(parts)
+        ]
 
     def _place_id(self, word: str, offset: int) -> str:
         """Name what has no uuid by its place; a companion's names never meet the main file's."""
@@ -230,25 +233,29 @@ class _Projection:
             The id to build event ids from and the ids that it replaces; `None` for a spare copy.
         """
         number = self.counter.number(uuid)
-        if number >= len(self.ranks):
-            missing = number + 1 - len(self.ranks)
-            self.ranks.extend(bytes(missing))
-            self.sizes.extend([0] * missing)
-        is_linked = node.parent_id is not None or isinstance(node.line.forked_from, dict)
-        is_understood = any(part.kind is not Kind.NOTE for part in parts)
-        rank = _IS_SEEN | _IS_UNDERSTOOD * is_understood | _IS_LINKED * is_linked
+        while number >= len(self.ranks):
+            self.ranks.append(0)
+            self.sizes.append(0)
+        rank = _IS_SEEN
+        if parts[0].kind is not Kind.NOTE:
+            rank |= _IS_UNDERSTOOD
+        if node.parent_id is not None or isinstance(node.line.forked_from, dict):
+            rank |= _IS_LINKED
         old_rank, old_size = self.ranks[number], self.sizes[number]
         if rank <= old_rank:
             self.counter.count("duplicates")
             return None
         self.ranks[number], self.sizes[number] = rank, max(len(parts), old_size)
-        name = uuid if _PLAIN_ID.fullmatch(uuid) else f"uuid:{canonical.text_digest(uuid)[:16]}"
+        name = uuid
+        if "/" in uuid or "~" in uuid or ":" in uuid:  # what our own ids are made with
+            name = f"uuid:{canonical.text_digest(uuid)[:16]}"
         if not old_rank:
             return name, []
         version = self.versions.get(number, 1)
         self.versions[number] = version + 1
         old_name = name if version == 1 else f"{name}~{version}"
-        return f"{name}~{version + 1}", _ids(old_name, old_size)
+        old_ids = [f"{old_name}/{place + 1}" if place else old_name for place in range(old_size)]
+        return f"{name}~{version + 1}", old_ids
 
 
 class _Node(NamedTuple):
@@ -266,10 +273,6 @@ def _parent_of(line: Line) -> str | None:
     if line.subtype == "compact_boundary" and line.logical_parent_uuid is not None:
         return line.logical_parent_uuid
     return line.parent_uuid
-
-
-def _ids(base: str, count: int) -> list[str]:
-    return [base, *(f"{base}/{place}" for place in range(2, count + 1))]
 
 
 IMPORTER = ClaudeCodeImporter()

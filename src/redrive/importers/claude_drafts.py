@@ -10,11 +10,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from msgspec import UNSET
+from msgspec import UNSET, Raw, UnsetType
 
 from redrive import canonical
 from redrive.canonical import get_field
-from redrive.importers.claude_lines import Line, Message
+from redrive.importers.claude_lines import Line, Message, Tokens
 from redrive.importers.claude_tally import SYNTHETIC_MODEL
 from redrive.record.event import (
     ContextReplaced,
@@ -32,6 +32,8 @@ from redrive.record.event import (
 )
 from redrive.record.session import FLAG_META
 
+_NO_MESSAGE = Message()
+_UNTYPED = "untyped"
 CONTENT_LIMIT_BYTES = 64 * 1024
 _BOUNDARIES = ("compact_boundary", "microcompact_boundary")
 _PROVIDER_CALLS = ("server_tool_use", "mcp_tool_use")
@@ -59,14 +61,19 @@ class Part(NamedTuple):
 
 def parts_of(line: Line) -> list[Part]:
     """Give the events of a line, in the order of its blocks; at least one."""
-    read = _READERS.get(line.type or "", _note)
-    return list(read(line)) or [Part(Kind.NOTE, Note(line.type or "untyped"))]
+    read = _READERS.get(line.type or "", _read_other)
+    return read(line) or _read_other(line)
 
 
 def text_of(line: Line) -> str:
     """Join the text blocks of a line's message; empty if it has none."""
-    texts = (get_field(b, "text", str) for b in line.blocks if b.get("type") == "text")
-    return "\n".join(text for text in texts if text)
+    return _join(line.blocks, "text") or ""
+
+
+def _join(blocks: list[dict[str, Any]], kind: str) -> str | None:
+    """Join what the blocks of one kind say under the key of that name; `None` if nothing."""
+    texts = [block.get(kind) for block in blocks if block.get("type") == kind]
+    return "\n".join([text for text in texts if isinstance(text, str) and text]) or None
 
 
 def task_of(line: Line) -> str | None:
@@ -77,29 +84,26 @@ def task_of(line: Line) -> str | None:
     return None if not text.strip() or text.startswith(_HARNESS_PREFIXES) else text
 
 
-def _read_assistant(line: Line) -> Iterator[Part]:
-    message = line.message or Message()
+def _read_assistant(line: Line) -> list[Part]:
+    message = line.message or _NO_MESSAGE
     if line.is_api_error_message or message.model == SYNTHETIC_MODEL:
-        yield _read_local(line)
-        return
-    group = message.id
-    yield Part(
-        Kind.MODEL_RESPONSE,
-        ModelResponse(
-            text=text_of(line),
-            reasoning=_reasoning(line),
-            model=message.model,
-            stop_reason=message.stop_reason,
-            usage=_usage(message.usage),
-        ),
-        group=group,
+        return [_read_local(line)]
+    blocks, group = line.blocks, message.id
+    response = ModelResponse(
+        text=_join(blocks, "text") or "",
+        reasoning=_join(blocks, "thinking"),
+        model=message.model,
+        stop_reason=message.stop_reason,
+        usage=_usage(message.usage),
     )
-    for block in line.blocks:
+    parts = [Part(Kind.MODEL_RESPONSE, response, None, group)]
+    for block in blocks:
         kind = block.get("type")
         if kind == "tool_use" or kind in _PROVIDER_CALLS:
-            yield _read_call(block, group)
+            parts.append(_read_call(block, group))
         elif isinstance(kind, str) and kind.endswith("_tool_result"):
-            yield from _read_result(block)
+            parts.extend(_read_result(block))
+    return parts
 
 
 def _read_local(line: Line) -> Part:
@@ -112,19 +116,14 @@ def _read_local(line: Line) -> Part:
     return Part(Kind.MODEL_ERROR, error)
 
 
-def _reasoning(line: Line) -> str | None:
-    texts = (get_field(b, "thinking", str) for b in line.blocks if b.get("type") == "thinking")
-    return "\n".join(text for text in texts if text) or None
-
-
-def _usage(value: Any) -> Usage | None:
-    if not isinstance(value, dict):
+def _usage(tokens: Tokens | None) -> Usage | None:
+    if tokens is None:
         return None
     return Usage(
-        input_tokens=get_field(value, "input_tokens", int),
-        output_tokens=get_field(value, "output_tokens", int),
-        cache_read_tokens=get_field(value, "cache_read_input_tokens", int),
-        cache_write_tokens=get_field(value, "cache_creation_input_tokens", int),
+        input_tokens=tokens.input_tokens,
+        output_tokens=tokens.output_tokens,
+        cache_read_tokens=tokens.cache_read_input_tokens,
+        cache_write_tokens=tokens.cache_creation_input_tokens,
     )
 
 
@@ -140,14 +139,17 @@ def _read_call(block: Mapping[str, Any], group: str | None) -> Part:
     return Part(Kind.TOOL_CALL, call, _id_of(block, "id"), group)
 
 
-def _read_user(line: Line) -> Iterator[Part]:
-    blocks = line.blocks
-    said = [block for block in blocks if block.get("type") != "tool_result"]
-    for block in blocks:
+def _read_user(line: Line) -> list[Part]:
+    parts: list[Part] = []
+    said: list[dict[str, Any]] = []
+    for block in line.blocks:
         if block.get("type") == "tool_result":
-            yield from _read_result(block)
+            parts.extend(_read_result(block))
+        else:
+            said.append(block)
     if said:
-        yield from _read_message(line, said)
+        parts.extend(_read_message(line, said))
+    return parts
 
 
 def _read_result(block: Mapping[str, Any]) -> Iterator[Part]:
@@ -168,31 +170,36 @@ def _read_result(block: Mapping[str, Any]) -> Iterator[Part]:
 
 
 def _read_message(line: Line, said: list[dict[str, Any]]) -> Iterator[Part]:
-    text = text_of(line)
     is_meta = bool(line.is_meta or line.is_compact_summary)
-    content, omitted = UNSET, 0
-    if any(block.get("type") != "text" for block in said):
-        encoded = raw_of(said)
-        omitted = len(bytes(encoded)) if len(bytes(encoded)) > CONTENT_LIMIT_BYTES else 0
-        content = UNSET if omitted else encoded
+    content, omitted = _extra_content(said)
     yield Part(
         Kind.USER_MESSAGE,
-        UserMessage(text=text, content=content, role="meta" if is_meta else "user"),
+        UserMessage(
+            text=_join(said, "text") or "", content=content, role="meta" if is_meta else "user"
+        ),
         flags=(FLAG_META,) if is_meta else (),
     )
     if omitted:
         yield Part(Kind.NOTE, Note("content omitted", text=f"{omitted} bytes, see the source"))
 
 
-def _read_system(line: Line) -> Iterator[Part]:
+def _extra_content(said: list[dict[str, Any]]) -> tuple[Raw | UnsetType, int]:
+    """Keep blocks that are not all text; give their size instead where they are large."""
+    if all(block.get("type") == "text" for block in said):
+        return UNSET, 0
+    encoded = raw_of(said)
+    size = len(bytes(encoded))
+    return (UNSET, size) if size > CONTENT_LIMIT_BYTES else (encoded, 0)
+
+
+def _read_system(line: Line) -> list[Part]:
     if line.subtype in _BOUNDARIES:
         metadata = line.compact_metadata or line.microcompact_metadata
         trigger = get_field(metadata, "trigger", str) if isinstance(metadata, dict) else None
-        yield Part(Kind.CONTEXT_REPLACED, ContextReplaced(trigger=trigger))
-    elif line.subtype == "api_error":
-        yield _read_api_error(line)
-    else:
-        yield Part(Kind.NOTE, Note(f"system/{line.subtype}"))
+        return [Part(Kind.CONTEXT_REPLACED, ContextReplaced(trigger=trigger))]
+    if line.subtype == "api_error":
+        return [_read_api_error(line)]
+    return [Part(Kind.NOTE, Note(f"system/{line.subtype}"))]
 
 
 def _read_api_error(line: Line) -> Part:
@@ -210,16 +217,16 @@ def _read_api_error(line: Line) -> Part:
     )
 
 
-def _read_progress(line: Line) -> Iterator[Part]:
+def _read_progress(line: Line) -> list[Part]:
     kind = None if line.data is None else line.data.type
-    yield Part(Kind.NOTE, Note(f"progress/{kind}"))
+    return [Part(Kind.NOTE, Note(f"progress/{kind}"))]
 
 
-def _note(line: Line) -> Iterator[Part]:
+def _read_other(line: Line) -> list[Part]:
     texts = {"summary": line.summary, "permission-mode": line.permission_mode}
     data = UNSET if line.leaf_uuid is None else raw_of({"leafUuid": line.leaf_uuid})
-    label = line.type or "untyped"
-    yield Part(Kind.NOTE, Note(label, text=texts.get(label), data=data))
+    label = line.type or _UNTYPED
+    return [Part(Kind.NOTE, Note(label, text=texts.get(label), data=data))]
 
 
 def _id_of(block: Mapping[str, Any], key: str) -> str | None:
@@ -227,7 +234,7 @@ def _id_of(block: Mapping[str, Any], key: str) -> str | None:
     return None if value is None else canonical.safe_text(value)
 
 
-_READERS: dict[str, Callable[[Line], Iterator[Part]]] = {
+_READERS: dict[str, Callable[[Line], list[Part]]] = {
     "assistant": _read_assistant,
     "user": _read_user,
     "system": _read_system,

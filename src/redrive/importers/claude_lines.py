@@ -29,17 +29,26 @@ _MAX_DEPTH = 4
 _Shape = TypeVar("_Shape", bound=msgspec.Struct)
 
 
-class Message(msgspec.Struct, frozen=True):
+class Tokens(msgspec.Struct, frozen=True, gc=False):
+    """The token counts of an answer; lines of one answer repeat them."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
+
+
+class Message(msgspec.Struct, frozen=True, gc=False):
     """The API message of a `user` or `assistant` line; `content` is a text or a list of blocks."""
 
     id: str | None = None
     model: str | None = None
     content: Any = None
     stop_reason: str | None = None
-    usage: Any = None
+    usage: Tokens | None = None
 
 
-class Line(msgspec.Struct, frozen=True, rename="camel"):
+class Line(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """The envelope of a line, as far as some rule reads it."""
 
     type: str | None = None
@@ -81,7 +90,7 @@ class Line(msgspec.Struct, frozen=True, rename="camel"):
         return []
 
 
-class Progress(msgspec.Struct, frozen=True, rename="camel"):
+class Progress(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """What a `progress` line carries; `message` is a sub-agent's line, embedded whole."""
 
     type: str | None = None
@@ -89,7 +98,7 @@ class Progress(msgspec.Struct, frozen=True, rename="camel"):
     message: Line | None = None
 
 
-class Placed(msgspec.Struct, frozen=True):
+class Placed(msgspec.Struct, frozen=True, gc=False):
     """A line with its place: 1-based number, offset and length in bytes, and the record's flags."""
 
     line: Line

@@ -8,10 +8,11 @@ Source: docs/claude-code.md "Counts". Memory: about 170 bytes a line with a uuid
 
 from array import array
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from redrive.importers.claude_lines import Line, Message
+from redrive.importers.claude_lines import Line
 from redrive.importers.draft import FileTally
 from redrive.record.event import FLAG_UNREPRESENTABLE, Damage
 
@@ -19,6 +20,10 @@ SYNTHETIC_MODEL = "<synthetic>"
 _NO_PARENT, _SELF = -1, -2
 _UNSEEN = -3
 _NOT_CONTINUING, _USER = -1, -2
+_NESTED = {
+    "tool_use": "nested_progress_tool_use",
+    "tool_result": "nested_progress_tool_results",
+}
 _BYTE_ORDER_MARK = "byte order mark"
 
 
@@ -37,12 +42,21 @@ class FileCounter:
     _nested_models: set[str | None] = field(default_factory=set)
     _previous_timestamp: str = ""
     _counts: Counter[str] = field(default_factory=Counter)
+    _readers: dict[str, Callable[[Line], int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._readers = {
+            "assistant": self._add_assistant,
+            "user": self._add_user,
+            "progress": self._add_progress,
+            "system": self._add_system,
+        }
 
     def add_damage(self, damage: Damage) -> None:
         """Take a stretch that could not be read."""
         self.tally.damage.append(damage)
         if damage.reason not in (_BYTE_ORDER_MARK, FLAG_UNREPRESENTABLE):
-            self._counts["bad_lines"] += 1
+            self.count("bad_lines")
 
     def add(self, line: Line) -> None:
         """Take the next strictly parsed line."""
@@ -50,29 +64,23 @@ class FileCounter:
         if line.session_id is not None:
             self._sessions.add(line.session_id)
         if line.timestamp is not None:
-            self._counts["ts_backwards"] += line.timestamp < self._previous_timestamp
+            if line.timestamp < self._previous_timestamp:
+                self.count("ts_backwards")
             self._previous_timestamp = line.timestamp
-        answer = _NOT_CONTINUING
-        match line.type:
-            case "assistant":
-                answer = self._add_assistant(line)
-            case "user":
-                answer = self._add_user(line)
-            case "progress":
-                self._add_nested(line)
-            case "summary":
-                self._counts["summary"] += 1
-            case "system":
-                self._counts["compact_boundary"] += line.subtype == "compact_boundary"
-        self._counts["sidechain"] += line.is_sidechain is True
+        if line.is_sidechain:
+            self.count("sidechain")
+        if line.type == "summary":
+            self.count("summary")
+        read = self._readers.get(line.type or "")
+        answer = _NOT_CONTINUING if read is None else read(line)
         if line.uuid is not None:
             self._add_node(line.uuid, line.parent_uuid, answer)
 
     def _add_assistant(self, line: Line) -> int:
-        message = line.message or Message()
-        name = line.uuid if message.id is None else message.id
-        answer = self._ids.setdefault(name, len(self._ids))
-        if message.model == SYNTHETIC_MODEL:
+        message = line.message
+        name = None if message is None else message.id
+        answer = self._ids.setdefault(line.uuid if name is None else name, len(self._ids))
+        if message is not None and message.model == SYNTHETIC_MODEL:
             self._synthetic.add(answer)
         elif not line.is_api_error_message:
             self._models.add(answer)
@@ -85,36 +93,46 @@ class FileCounter:
     def _add_user(self, line: Line) -> int:
         has_result = False
         for block in line.blocks:
-            if block.get("type") == "tool_result":
+            kind = block.get("type")
+            if kind == "tool_result":
                 has_result = True
-                self.tally.tool_results += 1
-                self.tally.answered.add(_id_of(block, "tool_use_id"))
-                self._counts["tool_errors"] += block.get("is_error") is True
-                inner = block.get("content")
-                self._count_images(inner if isinstance(inner, list) else ())
-        self._count_images(line.blocks)
-        self._counts["compact_summary"] += line.is_compact_summary is True
+                self._add_result(block)
+            elif kind == "image":
+                self.count("images")
+        if line.is_compact_summary:
+            self.count("compact_summary")
         return _NOT_CONTINUING if has_result or line.is_meta else _USER
 
-    def _count_images(self, blocks: Any) -> None:
-        for block in blocks:
-            self._counts["images"] += isinstance(block, dict) and block.get("type") == "image"
+    def _add_result(self, block: dict[str, Any]) -> None:
+        self.tally.tool_results += 1
+        self.tally.answered.add(_id_of(block, "tool_use_id"))
+        if block.get("is_error") is True:
+            self.count("tool_errors")
+        inner = block.get("content")
+        for part in inner if isinstance(inner, list) else ():
+            if isinstance(part, dict) and part.get("type") == "image":
+                self.count("images")
 
-    def _add_nested(self, line: Line) -> None:
+    def _add_progress(self, line: Line) -> int:
         inner = None if line.data is None else line.data.message
-        if inner is None:
-            return
-        if inner.type == "assistant" and inner.message is not None:
-            self._nested_models.add(inner.message.id)
-        for block in inner.blocks:
-            kind = block.get("type")
-            self._counts["nested_progress_tool_use"] += kind == "tool_use"
-            self._counts["nested_progress_tool_results"] += kind == "tool_result"
+        if inner is not None:
+            if inner.type == "assistant" and inner.message is not None:
+                self._nested_models.add(inner.message.id)
+            for block in inner.blocks:
+                name = _NESTED.get(str(block.get("type")))
+                if name is not None:
+                    self.count(name)
+        return _NOT_CONTINUING
+
+    def _add_system(self, line: Line) -> int:
+        if line.subtype == "compact_boundary":
+            self.count("compact_boundary")
+        return _NOT_CONTINUING
 
     def _add_node(self, uuid: str, parent: str | None, answer: int) -> None:
         number = self.number(uuid)
         if self._parents[number] != _UNSEEN:
-            self._counts["dup_uuid"] += 1
+            self.count("dup_uuid")
             return
         if parent is None:
             self._parents[number] = _NO_PARENT
@@ -122,7 +140,8 @@ class FileCounter:
             self._parents[number] = _SELF
         else:
             above = self.number(parent)
-            self._counts["parent_after_child"] += self._parents[above] == _UNSEEN
+            if self._parents[above] == _UNSEEN:
+                self.count("parent_after_child")
             self._parents[number] = above
         self._answers[number] = answer
 
@@ -132,8 +151,10 @@ class FileCounter:
 
     def number(self, uuid: str) -> int:
         """Give the number of a uuid, dense in order of first mention; nothing is counted."""
-        number = self._numbers.setdefault(uuid, len(self._numbers))
-        if number == len(self._parents):
+        numbers = self._numbers
+        number = numbers.get(uuid)
+        if number is None:
+            number = numbers[uuid] = len(numbers)
             self._parents.append(_UNSEEN)
             self._answers.append(_NOT_CONTINUING)
         return number
