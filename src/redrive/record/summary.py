@@ -191,12 +191,8 @@ def _ids(index: SessionIndex, seqs: Iterable[int]) -> tuple[str, ...]:
 
 
 def _count_decisions(index: SessionIndex) -> int:
-    groups = set()
-    for seq in _own(index, Kind.MODEL_RESPONSE):
-        node = index.event_node[seq]
-        if node != NO_NODE:
-            groups.add(index.node_group[node])
-    return len(groups)
+    nodes = {index.event_node[seq] for seq in _own(index, Kind.MODEL_RESPONSE)} - {NO_NODE}
+    return len({index.node_group[node] for node in nodes})
 
 
 def _count_leaves(index: SessionIndex) -> int:

@@ -268,10 +268,11 @@ class _PathBuilder:
             while stack:
                 child = first[stack.pop()]
                 while child != -1:
-                    if child not in seen and child not in on_spine and self._is_side(child):
+                    if child not in seen and not self.index.node_role[child] & IS_DECISION:
                         seen.add(child)
-                        mine.append(child)
                         stack.append(child)
+                        if child not in on_spine and self._is_side(child):
+                            mine.append(child)
                     child = sibling[child]
             found.append(sorted(mine))
         return found

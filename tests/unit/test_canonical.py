@@ -1,0 +1,159 @@
+import itertools
+import math
+
+import msgspec
+import pytest
+import rfc8785
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redrive import canonical
+
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(min_value=-(2**53) + 1, max_value=2**53 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=["Cs"])),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), inner, max_size=4)
+    ),
+    max_leaves=20,
+)
+odd_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(json_values)
+def test_it_is_rfc_8785_where_rfc_8785_is_defined(value):
+    assert canonical.canonical(value) == rfc8785.dumps(value)
+
+
+@given(odd_values)
+def test_it_decodes_to_the_value_it_was_written_from(value):
+    assert canonical.decode(canonical.canonical(value)).value == value
+
+
+@given(odd_values)
+def test_encode_and_decode_are_inverse(value):
+    assert canonical.decode_value(canonical.encode(value)) == value
+
+
+def test_key_order_does_not_matter_and_types_do():
+    assert canonical.value_digest({"a": 1, "b": 2}) == canonical.value_digest({"b": 2, "a": 1})
+    assert canonical.value_digest(1) == canonical.value_digest(1.0)
+    assert canonical.value_digest(1) != canonical.value_digest(True)
+    assert canonical.value_digest("\u00e9") != canonical.value_digest("e\u0301")
+
+
+def test_integers_beyond_doubles_stay_exact():
+    assert canonical.canonical(2**64) == b"18446744073709551616"
+    assert canonical.value_digest(2**64) != canonical.value_digest(2**64 + 1)
+    assert canonical.decode_value(b"18446744073709551617") == 2**64 + 1
+
+
+def test_a_lone_surrogate_stays_its_escape_and_sorts_by_utf_16():
+    value = {"\ud83d": 1, "é": [1.5, (None, True)], "\uffff": "\ud800x"}
+    assert canonical.canonical(value) == (
+        '{"é":[1.5,[null,true]],"\\ud83d":1,"\uffff":"\\ud800x"}'.encode()
+    )
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, [-math.inf], {"a": [math.nan]}])
+def test_nan_and_infinity_have_no_form(value):
+    with pytest.raises(ValueError, match="has no canonical form"):
+        canonical.canonical(value)
+    with pytest.raises(ValueError, match="is not JSON"):
+        canonical.encode(value)
+
+
+@pytest.mark.parametrize("value", [{1: 2}, {"a": {1, 2}}, b"x", object()])
+def test_what_is_no_json_is_refused(value):
+    with pytest.raises(TypeError, match="not JSON"):
+        canonical.canonical(value)
+
+
+def test_encode_refuses_unknown_types_beside_a_surrogate():
+    with pytest.raises(TypeError, match="not JSON"):
+        canonical.encode(["\ud800", object()])
+
+
+def test_encode_keeps_raw_json_and_null():
+    class Holder(msgspec.Struct):
+        text: str
+        raw: msgspec.Raw
+
+    raw = msgspec.Raw(b'{"x":null}')
+    assert canonical.encode(Holder("a", raw)) == b'{"text":"a","raw":{"x":null}}'
+    assert canonical.encode(Holder("\ud800", raw)) == b'{"text":"\\ud800","raw":{"x":null}}'
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (b'{"a":NaN}', {"a": "NaN"}),
+        (b"[-Infinity, 1e999]", ["-Infinity", "1e999"]),
+        (b"1" * 4301, "1" * 4301),
+    ],
+)
+def test_a_number_that_cannot_be_held_is_marked_and_kept_as_text(text, value):
+    assert canonical.decode(text) == canonical.DecodedJson(value, is_exact=False)
+
+
+def test_4300_digits_are_exact():
+    assert canonical.decode(b"-" + b"9" * 4300) == canonical.DecodedJson(-int("9" * 4300))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"{",
+        b"[NaN," + b"[" * 200_000,
+        b"{}{}",
+        b"\xff",
+        b"[" * 200_000,
+        '"\x00',
+        "[" * 200_000,
+    ],
+)
+def test_what_is_no_json_text_is_a_value_error(text):
+    with pytest.raises(ValueError):  # noqa: PT011 - each decoder words it in its own way
+        canonical.decode(text)
+
+
+def test_text_with_a_lone_surrogate_has_its_own_digest():
+    assert canonical.text_digest("a\ud83d") != canonical.text_digest("a�")
+    assert canonical.text_bytes("\ud83d") == b"\xed\xa0\xbd"
+
+
+def test_strictness_is_told():
+    assert canonical.is_strict(b'{"a":1}')
+    assert not canonical.is_strict(b'"\\ud800"')
+
+
+def test_the_stream_repeats_and_labels_part_it():
+    first = list(itertools.islice(canonical.stream("s", "a"), 9))
+    assert first == list(itertools.islice(canonical.stream("s", "a"), 9))
+    assert first != list(itertools.islice(canonical.stream("s", "b"), 9))
+    assert len(set(first)) == 9
+    assert all(0 <= draw < 2**64 for draw in first)
+
+
+def test_ids_become_carriable():
+    assert canonical.safe_text("plain") == "plain"
+    assert canonical.safe_text("é") == "é"
+    assert canonical.safe_text("é\ud800") == "é\\ud800"
+
+
+def test_a_field_of_another_type_counts_as_not_recorded():
+    fields = {"flag": True, "count": 3, "text": "x"}
+    assert canonical.get_field(fields, "count", int) == 3
+    assert canonical.get_field(fields, "flag", int) is None
+    assert canonical.get_field(fields, "flag", bool) is True
+    assert canonical.get_field(fields, "text", int) is None
+    assert canonical.get_field(fields, "none", str) is None
