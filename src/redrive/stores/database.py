@@ -1,0 +1,205 @@
+"""One SQLite file: opened safely, written in whole transactions, every fault of it named.
+
+Knows SQLite and files. Must not know sessions, events or tables. No `sqlite3.Error` leaves this
+module: each is a `StoreError` that says what was found and what to do.
+
+Source: DESIGN.md §3 "Store"; `docs/reliability.md`.
+"""
+
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from redrive.errors import StoreError, UsageError
+from redrive.stores.locks import find_lock_holder
+
+APPLICATION_ID = 0x52445256  # "RDRV"
+BUSY_TIMEOUT_MS = 5000
+_FETCH_ROWS = 64
+
+_FAULTS = {
+    sqlite3.SQLITE_READONLY: ("is read-only", "make the file and its folder writable"),
+    sqlite3.SQLITE_PERM: ("may not be read by this user", "check the file's mode"),
+    sqlite3.SQLITE_FULL: ("cannot grow: the disk is full", "free some space and run this again"),
+    sqlite3.SQLITE_IOERR: ("failed in input or output", "check the disk"),
+    sqlite3.SQLITE_CORRUPT: ("is damaged", "restore it from a copy, or import the sources again"),
+    sqlite3.SQLITE_NOTADB: ("is no redrive store", "name another with --store"),
+    sqlite3.SQLITE_CANTOPEN: ("cannot be opened", "check the path and its mode"),
+    sqlite3.SQLITE_TOOBIG: ("cannot hold a value as large as this", "split the source"),
+}
+_LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL)
+
+SqlValue = str | bytes | int | float | None
+
+
+class Database:
+    """A connection to one SQLite file.
+
+    Args:
+        path: where the file lies, for messages.
+        connection: in autocommit mode.
+        is_read_only: whether writing is refused.
+    """
+
+    def __init__(self, path: Path, connection: sqlite3.Connection, *, is_read_only: bool) -> None:
+        self.path = path
+        self.is_read_only = is_read_only
+        self.is_in_transaction = False
+        self._connection = connection
+
+    def execute(self, sql: str, values: Sequence[SqlValue] = ()) -> int:
+        """Run one statement; give the id of the row it inserted, if it did."""
+        try:
+            return self._connection.execute(sql, values).lastrowid or 0
+        except sqlite3.Error as error:
+            raise _fault(self.path, error) from error
+
+    def query(self, sql: str, values: Sequence[SqlValue] = ()) -> Iterator[tuple[Any, ...]]:
+        """Yield rows; a few are held at a time."""
+        try:
+            cursor = self._connection.execute(sql, values)
+            cursor.arraysize = _FETCH_ROWS
+            while rows := cursor.fetchmany():
+                yield from rows
+        except sqlite3.Error as error:
+            raise _fault(self.path, error) from error
+
+    def find(self, sql: str, values: Sequence[SqlValue] = ()) -> tuple[Any, ...] | None:
+        """Give the first row, or `None`."""
+        try:
+            row: tuple[Any, ...] | None = self._connection.execute(sql, values).fetchone()
+        except sqlite3.Error as error:
+            raise _fault(self.path, error) from error
+        return row
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Make everything inside one whole.
+
+        Raises:
+            StoreError: the store is read-only, another process writes, or one is open already.
+        """
+        if self.is_read_only:
+            raise StoreError(f"store {self.path} is read-only", hint=_FAULTS[8][1])
+        if self.is_in_transaction:
+            raise StoreError(f"a transaction on store {self.path} is open already")
+        self.execute("BEGIN IMMEDIATE")
+        self.is_in_transaction = True
+        try:
+            yield
+            self.execute("COMMIT")
+        except BaseException:
+            self._roll_back()
+            raise
+        finally:
+            self.is_in_transaction = False
+
+    def _roll_back(self) -> None:
+        """Undo what is open; SQLite has done so by itself after a full disk."""
+        if self._connection.in_transaction:
+            self.execute("ROLLBACK")
+
+    def close(self) -> None:
+        """Release the file; the last writer to close folds the log into it."""
+        try:
+            self._connection.close()
+        except sqlite3.Error as error:
+            raise _fault(self.path, error) from error
+
+
+def open_database(
+    path: Path, *, create: bool, read_only: bool, busy_timeout_ms: int = BUSY_TIMEOUT_MS
+) -> Database:
+    """Open a SQLite file, or make one with mode 0600 in folders of mode 0700.
+
+    A file or folder that this user may not write is opened for reading alone.
+
+    Raises:
+        UsageError: it does not exist, and `create` is false.
+        StoreError: it cannot be opened.
+    """
+    if create and not read_only:
+        _make_file(path)
+    if not path.is_file():
+        raise UsageError(f"no store at {path}", hint="import something first, or name it: --store")
+    is_read_only = read_only or not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK))
+    connection: sqlite3.Connection | None = None
+    try:
+        connection = _connect(path, is_read_only=is_read_only, busy_timeout_ms=busy_timeout_ms)
+        if not is_read_only:
+            connection.execute("PRAGMA journal_mode=WAL")
+            connection.execute("PRAGMA synchronous=FULL")
+            connection.execute("PRAGMA journal_size_limit=0")
+    except sqlite3.Error as error:
+        if connection is not None:
+            connection.close()
+        raise _fault(path, error) from error
+    return Database(path, connection, is_read_only=is_read_only)
+
+
+def _make_file(path: Path) -> None:
+    try:
+        _make_folder(path.parent)
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    except PermissionError as error:
+        if path.is_file():
+            return
+        raise StoreError(f"cannot make store {path}: {error.strerror}") from error
+    except OSError as error:
+        raise StoreError(f"cannot make store {path}: {error.strerror}") from error
+
+
+def _make_folder(folder: Path) -> None:
+    if not folder.is_dir():
+        _make_folder(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def _connect(path: Path, *, is_read_only: bool, busy_timeout_ms: int) -> sqlite3.Connection:
+    uri = f"file:{quote(str(path.absolute()))}?mode={'ro' if is_read_only else 'rw'}"
+    connection = _open_uri(uri, busy_timeout_ms)
+    try:
+        connection.execute("SELECT 1 FROM sqlite_master").fetchone()
+    except sqlite3.Error as error:
+        connection.close()
+        if not is_read_only or _primary(error) != sqlite3.SQLITE_CANTOPEN or _has_log(path):
+            raise
+        # No log can be made beside the file, and none is there, so none is needed.
+        return _open_uri(f"{uri}&immutable=1", busy_timeout_ms)
+    return connection
+
+
+def _open_uri(uri: str, busy_timeout_ms: int) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        uri, uri=True, isolation_level=None, timeout=busy_timeout_ms / 1000
+    )
+    # A damaged text is caught by its seal, so it must reach Python as some text.
+    connection.text_factory = lambda data: data.decode("utf-8", "replace")
+    connection.execute("PRAGMA trusted_schema=OFF")
+    return connection
+
+
+def _has_log(path: Path) -> bool:
+    log = path.with_name(path.name + "-wal")
+    return log.is_file() and log.stat().st_size > 0
+
+
+def _primary(error: sqlite3.Error) -> int:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+
+
+def _fault(path: Path, error: sqlite3.Error) -> StoreError:
+    """Say what a SQLite error means to a user."""
+    code = _primary(error)
+    if code in _LOCKED:
+        holder = find_lock_holder(path)
+        by = "another process" if holder is None else f"another process ({holder})"
+        return StoreError(
+            f"store {path} is locked by {by}", hint="wait until it is done, then run this again"
+        )
+    found, hint = _FAULTS.get(code, ("cannot be used", ""))
+    return StoreError(f"store {path} {found}: {error}", hint=hint)

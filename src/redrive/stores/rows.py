@@ -1,0 +1,193 @@
+"""The rows of a store as values, each with a seal over all its columns.
+
+Knows columns and seals. Must not know what a session means. A row whose columns do not match its
+seal, or have another type than the schema says, is tampered with, and nothing is answered from it.
+
+Source: DESIGN.md §3: "catalogue rows are covered".
+"""
+
+import hashlib
+from collections.abc import Iterator
+from typing import Any, ClassVar, TypeVar
+
+import msgspec
+
+from redrive.errors import TamperError
+from redrive.stores.database import Database, SqlValue
+
+_R = TypeVar("_R", bound="Row")
+_encode = msgspec.json.Encoder().encode
+
+
+class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Base of all rows: the fields are the columns of `table`, in order; `seal` comes last."""
+
+    table: ClassVar[str]
+
+
+class ArtefactRow(Row, frozen=True, gc=False):
+    """A verbatim source: `parts` pieces of one zstd frame, after the artefact `extends`, if any."""
+
+    table = "artefacts"
+    id: int
+    sha256: bytes
+    size: int
+    extends: bytes | None
+    parts: int
+
+
+class PartRow(Row, frozen=True, gc=False):
+    """One piece of an artefact's zstd frame, `number` from 0."""
+
+    table = "parts"
+    artefact: int
+    number: int
+    data: bytes
+
+
+class CatalogueRow(Row, frozen=True, gc=False):
+    """One session revision and its current projection."""
+
+    table = "sessions"
+    session_id: str
+    base_id: str
+    revision: int
+    format: str
+    projection: int
+
+
+class ProjectionRow(Row, frozen=True, gc=False):
+    """The events of a session as one importer version saw them; `summary` is JSON."""
+
+    table = "projections"
+    id: int
+    session_id: str
+    importer_version: int
+    events: int
+    head: bytes
+    first_ts_ns: int | None
+    last_ts_ns: int | None
+    summary: str
+
+
+class StoredSource(Row, frozen=True, gc=False):
+    """Which artefact a session was read from, in which role."""
+
+    table = "sources"
+    session_id: str
+    role: str
+    sha256: bytes
+    size: int
+    importer: str
+    importer_version: int
+
+
+class SegmentRow(Row, frozen=True, gc=False):
+    """Up to 256 events; `size` is that of the lines, `data` the same lines under zstd."""
+
+    table = "segments"
+    projection: int
+    first_seq: int
+    events: int
+    kinds: str
+    first_ts_ns: int | None
+    last_ts_ns: int | None
+    size: int
+    prev: bytes
+    digest: bytes
+    data: bytes
+
+
+class TextRow(Row, frozen=True, gc=False):
+    """One large text: `data` is zstd, against the text `base` unless `ordinal` is 0."""
+
+    table = "texts"
+    id: int
+    sha256: bytes
+    size: int
+    base: int | None
+    ordinal: int
+    data: bytes
+
+
+def seal_of(row: Row) -> bytes:
+    """Hash all columns of a row, each with its type and length."""
+    state = hashlib.sha256(row.table.encode())
+    for value in msgspec.structs.astuple(row):
+        data, mark = (value, b"b") if isinstance(value, bytes) else (_encode(value), b"j")
+        state.update(b"%s%d:" % (mark, len(data)))
+        state.update(data)
+    return state.digest()
+
+
+def put_row(database: Database, row: Row, *, replaces: bool = False) -> None:
+    """Insert a row; with `replaces`, in place of an earlier one with the same key."""
+    columns = row.__struct_fields__
+    marks = ", ".join("?" * (len(columns) + 1))
+    verb = "INSERT OR REPLACE" if replaces else "INSERT"
+    database.execute(
+        f"{verb} INTO {row.table} ({', '.join(columns)}, seal) VALUES ({marks})",
+        (*msgspec.structs.astuple(row), seal_of(row)),
+    )
+
+
+def read_rows(
+    database: Database, kind: type[_R], where: str = "", values: tuple[SqlValue, ...] = ()
+) -> Iterator[_R]:
+    """Yield the rows that meet a condition, each checked against its seal.
+
+    Args:
+        database: where they lie.
+        kind: the row type, which names the table.
+        where: the rest of the SQL statement after the table's name, a constant.
+        values: what its marks stand for.
+
+    Raises:
+        TamperError: a row does not match its seal; the message names table and key.
+    """
+    for record in read_records(database, kind, where, values):
+        yield check_row(kind, record)
+
+
+def read_records(
+    database: Database, kind: type[Row], where: str = "", values: tuple[SqlValue, ...] = ()
+) -> Iterator[tuple[Any, ...]]:
+    """Yield the same rows as `read_rows`, unchecked, with the seal last."""
+    columns = ", ".join(kind.__struct_fields__)
+    return database.query(f"SELECT {columns}, seal FROM {kind.table} {where}", values)  # noqa: S608 - see put_row
+
+
+def check_row(kind: type[_R], record: tuple[Any, ...]) -> _R:
+    """Make a row of a record and check its seal.
+
+    Raises:
+        TamperError: it has other types than the schema says, or does not match its seal.
+    """
+    try:
+        row = msgspec.convert(record[:-1], kind)
+    except (msgspec.ValidationError, ValueError) as error:
+        raise _tampered(kind, record) from error
+    if seal_of(row) != record[-1]:
+        raise _tampered(kind, record)
+    return row
+
+
+def find_row(
+    database: Database, kind: type[_R], where: str, values: tuple[SqlValue, ...]
+) -> _R | None:
+    """Give the first of `read_rows`, or `None`."""
+    return next(read_rows(database, kind, where, values), None)
+
+
+def next_id(database: Database, kind: type[Row]) -> int:
+    """Give the id of the next row of a table with an integer key, from 1."""
+    found = database.find(f"SELECT coalesce(max(id), 0) + 1 FROM {kind.table}")  # noqa: S608 - see put_row
+    return int(found[0]) if found else 1
+
+
+def _tampered(kind: type[Row], record: tuple[Any, ...]) -> TamperError:
+    key = next((v for v in record if isinstance(v, (str, int))), "?")
+    return TamperError(
+        f"row {key} of table {kind.table} does not match its seal",
+        hint="`redrive verify` lists all that is damaged",
+    )

@@ -1,0 +1,274 @@
+"""Segments: up to 256 events as zstd-compressed JSON lines, each chained to the one before it.
+
+Knows lines, digests and order. Must not know sessions' names beyond the chain's beginning. A
+segment is never edited; what is appended later begins a new one. Its digest covers the digest
+before it, its columns and its uncompressed lines, so it is the same under every zstd.
+
+Source: DESIGN.md §3 "Store".
+"""
+
+import hashlib
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import msgspec
+import zstandard
+
+from redrive.errors import TamperError, UsageError
+from redrive.record.event import Event, Kind
+from redrive.stores.database import Database
+from redrive.stores.payloads import MARK, Packer, find_texts, unpack, unpack_envelope
+from redrive.stores.rows import ProjectionRow, SegmentRow, find_row, put_row
+from redrive.stores.texts import TextStore
+
+MAX_EVENTS = 256
+MAX_BYTES = 1024 * 1024
+_LEVEL = 3
+_CACHE_SEGMENTS = 8
+_CACHE_BYTES = 4 * 1024 * 1024
+_INT64 = range(-(2**63), 2**63)
+_encode = msgspec.json.Encoder().encode
+
+
+def chain_start(session_id: str) -> bytes:
+    """Give the digest that a session's chain begins with; the head of an empty session."""
+    return hashlib.sha256(b"redrive segments 1\0" + session_id.encode()).digest()
+
+
+def _digest(row: SegmentRow, lines: bytes) -> bytes:
+    columns = (row.first_seq, row.events, row.kinds, row.first_ts_ns, row.last_ts_ns, row.size)
+    state = hashlib.sha256(row.prev)
+    state.update(_encode(columns))
+    state.update(lines)
+    return state.digest()
+
+
+class SegmentWriter:
+    """Collects the lines of one projection and writes them as segments.
+
+    Args:
+        database: inside a transaction.
+        texts: where large texts go.
+        projection: what the events are appended to.
+    """
+
+    def __init__(self, database: Database, texts: TextStore, projection: ProjectionRow) -> None:
+        self._database = database
+        self._packer = Packer(texts, _last_texts(database, projection))
+        self._projection = projection.id
+        self._lines: list[bytes] = []
+        self._size = 0
+        self._kinds: set[Kind] = set()
+        self._times: list[int] = []
+        self.next_seq = projection.events
+        self.head = projection.head
+        self.first_ts_ns = projection.first_ts_ns
+        self.last_ts_ns = projection.last_ts_ns
+
+    def append(self, event: Event) -> None:
+        """Take the next event."""
+        line = self._packer.pack(event)
+        if self._lines and self._size + len(line) + 1 > MAX_BYTES:
+            self.flush()
+        self._lines.append(line)
+        self._size += len(line) + 1
+        self._kinds.add(event.kind)
+        if event.ts_ns is not None and event.ts_ns in _INT64:
+            self._times.append(event.ts_ns)
+        self.next_seq += 1
+        if len(self._lines) == MAX_EVENTS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what was collected as a segment; nothing, where there is nothing."""
+        if not self._lines:
+            return
+        lines = b"\n".join(self._lines) + b"\n"
+        count = len(self._lines)
+        row = SegmentRow(
+            projection=self._projection,
+            first_seq=self.next_seq - count,
+            events=count,
+            kinds=",".join(sorted(self._kinds)),
+            first_ts_ns=min(self._times, default=None),
+            last_ts_ns=max(self._times, default=None),
+            size=len(lines),
+            prev=self.head,
+            digest=b"",
+            data=zstandard.ZstdCompressor(level=_LEVEL).compress(lines),
+        )
+        row = msgspec.structs.replace(row, digest=_digest(row, lines))
+        put_row(self._database, row)
+        self.head = row.digest
+        self._note_times(row)
+        self._lines, self._size, self._kinds, self._times = [], 0, set(), []
+
+    def _note_times(self, row: SegmentRow) -> None:
+        firsts = [t for t in (self.first_ts_ns, row.first_ts_ns) if t is not None]
+        lasts = [t for t in (self.last_ts_ns, row.last_ts_ns) if t is not None]
+        self.first_ts_ns, self.last_ts_ns = min(firsts, default=None), max(lasts, default=None)
+
+
+def _last_texts(database: Database, projection: ProjectionRow) -> dict[tuple[str, str], bytes]:
+    """Find the last large text of each actor and field, in the newest segment that has requests."""
+    found: dict[tuple[str, str], bytes] = {}
+    row = find_row(
+        database,
+        SegmentRow,
+        "WHERE projection = ? AND instr(kinds, ?) ORDER BY first_seq DESC LIMIT 1",
+        (projection.id, Kind.MODEL_REQUEST.value),
+    )
+    for line in [] if row is None else segment_lines(projection.session_id, row):
+        if (texts := find_texts(line)) is not None:
+            for ref in texts[1]:
+                found[texts[0].actor, ref.field] = bytes.fromhex(ref.sha256)
+    return found
+
+
+class Link(NamedTuple):
+    """A segment's place in its chain."""
+
+    first_seq: int
+    events: int
+    prev: bytes
+    digest: bytes
+
+
+def read_chain(database: Database, projection: ProjectionRow) -> list[Link]:
+    """List a projection's segments, checked to be one unbroken chain from its start to its head.
+
+    Raises:
+        TamperError: a segment is missing, doubled or out of place; names session and seq.
+    """
+    seq, head = 0, chain_start(projection.session_id)
+    links = []
+    for record in database.query(
+        "SELECT first_seq, events, prev, digest FROM segments WHERE projection = ? "
+        "ORDER BY first_seq",
+        (projection.id,),
+    ):
+        link = Link(*record)
+        if link.first_seq != seq or link.prev != head or type(link.events) is not int:
+            raise tampered_segment(projection.session_id, seq, "the chain breaks here")
+        seq, head = seq + link.events, link.digest
+        links.append(link)
+    if head != projection.head or seq != projection.events:
+        raise tampered_segment(projection.session_id, seq, "the chain does not end at its head")
+    return links
+
+
+def read_segment(database: Database, projection: ProjectionRow, link: Link) -> list[bytes]:
+    """Read the lines of one segment, checked against its digest.
+
+    Raises:
+        TamperError: it is missing or damaged; names session and seq.
+    """
+    session_id = projection.session_id
+    try:
+        row = find_row(
+            database,
+            SegmentRow,
+            "WHERE projection = ? AND first_seq = ?",
+            (projection.id, link.first_seq),
+        )
+    except TamperError as error:
+        raise tampered_segment(session_id, link.first_seq, error.message) from error
+    if row is None or row.digest != link.digest:
+        raise tampered_segment(session_id, link.first_seq, "it is another than in the chain")
+    return segment_lines(session_id, row)
+
+
+def segment_lines(session_id: str, row: SegmentRow) -> list[bytes]:
+    """Decompress a segment and check its digest."""
+    try:
+        if zstandard.frame_content_size(row.data) != row.size:
+            raise tampered_segment(session_id, row.first_seq, "its size is another")
+        lines = zstandard.ZstdDecompressor().decompress(row.data)
+    except zstandard.ZstdError as error:
+        raise tampered_segment(session_id, row.first_seq, str(error)) from error
+    if _digest(row, lines) != row.digest:
+        raise tampered_segment(session_id, row.first_seq, "its lines do not match its digest")
+    listed = lines.split(b"\n")[:-1]
+    if len(listed) != row.events:
+        raise tampered_segment(session_id, row.first_seq, "it has another number of lines")
+    return listed
+
+
+def tampered_segment(session_id: str, seq: int, what: str) -> TamperError:
+    """Say that a segment is damaged."""
+    return TamperError(
+        f"session {session_id}, segment at seq {seq}: {what}",
+        where=f"seq {seq}",
+        hint="`redrive verify` lists all that is damaged",
+    )
+
+
+def read_events(
+    database: Database, texts: TextStore, projection: ProjectionRow, start: int
+) -> Iterator[Event]:
+    """Stream the events of a projection from seq `start`; a segment is held at a time."""
+    for link in read_chain(database, projection):
+        if link.first_seq + link.events <= start:
+            continue
+        lines = read_segment(database, projection, link)[max(0, start - link.first_seq) :]
+        try:
+            for line in lines:
+                yield unpack(line, texts) if MARK in line else unpack_envelope(line)
+        except TamperError as error:
+            raise tampered_segment(projection.session_id, link.first_seq, error.message) from error
+
+
+class SegmentReader:
+    """Gives the events of one projection by seq; see `redrive.record.session.EventReader`.
+
+    Holds a few segments' lines: at most eight and 4 MiB, and always the last one read.
+    """
+
+    def __init__(self, database: Database, texts: TextStore, projection: ProjectionRow) -> None:
+        self._database = database
+        self._texts = texts
+        self._projection = projection
+        self._chain = read_chain(database, projection)
+        self._starts = [link.first_seq for link in self._chain]
+        self._cache: OrderedDict[int, list[bytes]] = OrderedDict()
+        self._sizes: dict[int, int] = {}
+
+    def read_events(self, seqs: Iterable[int]) -> Iterator[Event]:
+        """Yield the events with these seqs, in the order asked.
+
+        Raises:
+            UsageError: the session has no such seq.
+            TamperError: the segment is damaged.
+        """
+        for seq in seqs:
+            first, lines = self._segment_of(seq)
+            try:
+                yield unpack(lines[seq - first], self._texts)
+            except TamperError as error:
+                raise tampered_segment(self._projection.session_id, first, error.message) from error
+
+    def _segment_of(self, seq: int) -> tuple[int, list[bytes]]:
+        if not 0 <= seq < self._projection.events:
+            raise UsageError(
+                f"session {self._projection.session_id} has no event {seq}: "
+                f"expected 0 to {self._projection.events - 1}"
+            )
+        number = bisect_right(self._starts, seq) - 1
+        link = self._chain[number]
+        lines = self._cache.get(number)
+        if lines is None:
+            lines = read_segment(self._database, self._projection, link)
+            self._keep(number, lines)
+        self._cache.move_to_end(number)
+        return link.first_seq, lines
+
+    def _keep(self, number: int, lines: list[bytes]) -> None:
+        self._cache[number] = lines
+        self._sizes[number] = sum(map(len, lines))
+        while len(self._cache) > 1 and (
+            len(self._cache) > _CACHE_SEGMENTS or sum(self._sizes.values()) > _CACHE_BYTES
+        ):
+            oldest, _ = self._cache.popitem(last=False)
+            del self._sizes[oldest]

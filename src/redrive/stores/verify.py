@@ -1,0 +1,233 @@
+"""Checks all that a store holds: every digest, chain, catalogue row, text and artefact.
+
+Knows how rows, segments, texts and artefacts are covered. Must not mend anything. A change that
+keeps the head is found here; a cut tail or a rewritten chain needs the head held elsewhere.
+
+Source: DESIGN.md §3 "Store", §8 `verify`.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from redrive.errors import StoreError, TamperError
+from redrive.stores.artefacts import open_artefact
+from redrive.stores.database import Database
+from redrive.stores.payloads import find_texts
+from redrive.stores.port import Fault, Verification
+from redrive.stores.rows import (
+    ArtefactRow,
+    CatalogueRow,
+    ProjectionRow,
+    Row,
+    SegmentRow,
+    StoredSource,
+    TextRow,
+    check_row,
+    read_records,
+)
+from redrive.stores.segments import chain_start, segment_lines
+from redrive.stores.texts import TextStore
+
+_READ_BYTES = 1024 * 1024
+_R = TypeVar("_R", bound=Row)
+_OWNED = (CatalogueRow, ProjectionRow, StoredSource)
+
+# What a row of the whole store may not be, and what it is then called.
+_STRAYS = (
+    ("segments", "projection NOT IN (SELECT id FROM projections)", "belong to no session"),
+    ("projections", "session_id NOT IN (SELECT session_id FROM sessions)", "belong to no session"),
+    ("sources", "session_id NOT IN (SELECT session_id FROM sessions)", "belong to no session"),
+    ("parts", "artefact NOT IN (SELECT id FROM artefacts)", "belong to no artefact"),
+    (
+        "parts",
+        "number >= (SELECT parts FROM artefacts WHERE id = artefact)",
+        "lie behind the end of their artefact",
+    ),
+)
+
+
+def verify_store(
+    database: Database, texts: TextStore, session_id: str | None, head: str | None
+) -> Verification:
+    """Check one session and what it rests on, or the whole store.
+
+    Args:
+        database: what to check.
+        texts: the store's texts.
+        session_id: an exact id; absent: everything.
+        head: a digest that must be a head, now or at an earlier time, of what is checked.
+
+    Returns:
+        The faults, those of the store itself first, then by session and seq.
+    """
+    check = _Check(database, texts)
+    try:
+        check.run(session_id)
+    except StoreError as error:  # a damaged page: what was found so far is still said
+        check.fault("", None, error.message)
+    if head is not None and head.lower() not in check.digests:
+        where = "the session" if session_id else "the store"
+        check.fault(session_id or "", None, f"{where} has no head {head}")
+    faults = sorted(check.faults, key=lambda f: (f.session_id, -1 if f.seq is None else f.seq))
+    return Verification(not faults, check.checked, check.heads, tuple(faults))
+
+
+class _Check:
+    """What was checked and found so far.
+
+    `text_faults` and `artefact_faults` map a digest to what is wrong with it, `None` where nothing
+    is; each is looked at once, and reported by every session that rests on it.
+    """
+
+    def __init__(self, database: Database, texts: TextStore) -> None:
+        self._database = database
+        self._texts = texts
+        self._text_faults: dict[bytes, str | None] = {}
+        self._artefact_faults: dict[bytes, str | None] = {}
+        self._reported: set[bytes] = set()
+        self.checked = 0
+        self.heads: dict[str, str] = {}
+        self.digests: set[str] = set()
+        self.faults: list[Fault] = []
+
+    def fault(self, session_id: str, seq: int | None, fault: str) -> None:
+        self.faults.append(Fault(session_id, seq, fault))
+
+    def run(self, session_id: str | None) -> None:
+        if session_id is None:
+            self._check_pages()
+            self._check_strays()
+            for text in self._sound_rows(TextRow, None):
+                self._text_fault(text.sha256)
+            for artefact in self._sound_rows(ArtefactRow, None):
+                self._artefact_fault(artefact.sha256)
+        self._check_sources(session_id)
+        self._check_sessions(session_id)
+        for faults in (self._text_faults, self._artefact_faults):
+            for digest, fault in faults.items():
+                if fault is not None and digest not in self._reported:
+                    self.fault("", None, fault)
+
+    def _check_pages(self) -> None:
+        for (found,) in self._database.query("PRAGMA integrity_check(20)"):
+            if found != "ok":
+                self.fault("", None, f"damaged pages: {found}")
+
+    def _check_strays(self) -> None:
+        for table, condition, what in _STRAYS:
+            row = self._database.find(f"SELECT count(*) FROM {table} WHERE {condition}")  # noqa: S608 - constants of this module
+            if row and row[0]:
+                self.fault("", None, f"rows of table {table} that {what}: {row[0]}")
+
+    def _sound_rows(self, kind: type[_R], session_id: str | None) -> Iterator[_R]:
+        """Yield the rows that match their seal; each other one is a fault."""
+        where, values = ("", ()) if session_id is None else ("WHERE session_id = ?", (session_id,))
+        for record in read_records(self._database, kind, where, values):
+            self.checked += 1
+            try:
+                row = check_row(kind, record)
+            except TamperError as error:
+                owner = record[kind.__struct_fields__.index("session_id")] if kind in _OWNED else ""
+                self.fault(str(owner), None, error.message)
+                continue
+            yield row
+
+    def _check_sources(self, session_id: str | None) -> None:
+        for row in self._sound_rows(StoredSource, session_id):
+            fault = self._artefact_fault(row.sha256)
+            if fault is not None:
+                self._reported.add(row.sha256)
+                self.fault(row.session_id, None, f"source {row.role}: {fault}")
+
+    def _check_sessions(self, session_id: str | None) -> None:
+        shown = {row.projection: row for row in self._sound_rows(CatalogueRow, session_id)}
+        for row in self._sound_rows(ProjectionRow, session_id):
+            self.digests.add(row.head.hex())
+            catalogue = shown.get(row.id)
+            if catalogue is not None and catalogue.session_id == row.session_id:
+                self.heads[row.session_id] = row.head.hex()
+                del shown[row.id]
+            self._check_segments(row)
+        for catalogue in shown.values():
+            what = f"its projection {catalogue.projection} is missing, damaged or another's"
+            self.fault(catalogue.session_id, None, what)
+
+    def _check_segments(self, projection: ProjectionRow) -> None:
+        """Check every segment by itself, and that together they are one chain up to the head."""
+        session_id = projection.session_id
+        seq, head = 0, chain_start(session_id)
+        records = read_records(
+            self._database, SegmentRow, "WHERE projection = ? ORDER BY first_seq", (projection.id,)
+        )
+        for record in records:
+            self.checked += 1
+            try:
+                row = check_row(SegmentRow, record)
+            except TamperError as error:
+                first = record[1] if isinstance(record[1], int) else seq
+                self.fault(session_id, first, error.message)
+                seq, head = _columns_after(record, seq, head)
+                continue
+            if row.first_seq != seq or row.prev != head:
+                self.fault(session_id, seq, "the chain of segments breaks here")
+            self.digests.add(row.digest.hex())
+            self._check_lines(session_id, row)
+            seq, head = row.first_seq + row.events, row.digest
+        if (seq, head) != (projection.events, projection.head):
+            self.fault(session_id, seq, "the chain of segments does not end at the session's head")
+
+    def _check_lines(self, session_id: str, row: SegmentRow) -> None:
+        try:
+            for line in segment_lines(session_id, row):
+                self._check_texts(session_id, line)
+        except TamperError as error:
+            self.fault(session_id, row.first_seq, error.message)
+
+    def _check_texts(self, session_id: str, line: bytes) -> None:
+        found = find_texts(line)
+        if found is None:
+            return
+        event, refs = found
+        for ref in refs:
+            digest = bytes.fromhex(ref.sha256)
+            fault = self._text_fault(digest)
+            if fault is not None:
+                self._reported.add(digest)
+                self.fault(session_id, event.seq, fault)
+
+    def _text_fault(self, digest: bytes) -> str | None:
+        return _look_once(self._text_faults, digest, lambda: self._texts.get(digest))
+
+    def _artefact_fault(self, digest: bytes) -> str | None:
+        return _look_once(
+            self._artefact_faults, digest, lambda: _read_artefact(self._database, digest)
+        )
+
+
+def _look_once(
+    known: dict[bytes, str | None], digest: bytes, look: Callable[[], object]
+) -> str | None:
+    """Say what is wrong with the thing of this digest, from `known` or by looking at it."""
+    if digest not in known:
+        try:
+            look()
+        except (TamperError, StoreError) as error:
+            known[digest] = error.message
+        else:
+            known[digest] = None
+    return known[digest]
+
+
+def _read_artefact(database: Database, digest: bytes) -> None:
+    with open_artefact(database, digest) as stream:
+        while stream.read(_READ_BYTES):
+            pass
+
+
+def _columns_after(record: tuple[object, ...], seq: int, head: bytes) -> tuple[int, bytes]:
+    """Say where the chain goes on behind a damaged segment, as far as its columns tell."""
+    columns = dict(zip((*SegmentRow.__struct_fields__, "seal"), record, strict=True))
+    first, events, digest = columns["first_seq"], columns["events"], columns["digest"]
+    if isinstance(first, int) and isinstance(events, int) and isinstance(digest, bytes):
+        return first + events, digest
+    return seq, head
