@@ -23,7 +23,7 @@ def opened_store(explicit: str | None, *, create: bool = False) -> Iterator[Stor
         UsageError: there is no store yet and `create` is false.
         StoreError: it cannot be used.
     """
-    path = locate_store(explicit, os.environ, Path.cwd())
+    path = locate_store(explicit, os.environ, Path.cwd(), Path.home())
     if not create and not path.exists():
         raise UsageError(f"{path}: no store there yet", hint="redrive import PATH makes one")
     store = open_store(path, create=create)

@@ -63,6 +63,15 @@ def get_session(database: Database, session_id: str) -> SessionRow:
     return _session_row(row, projection, list(sources))
 
 
+def list_revisions(database: Database, base_id: str) -> list[SessionRow]:
+    """List every revision of one id, oldest first; raises as `get_session` does."""
+    rows = database.query(
+        "SELECT session_id FROM sessions WHERE base_id = ? ORDER BY revision",
+        (canonical.safe_text(base_id),),
+    )
+    return [get_session(database, str(row[0])) for row in list(rows)]
+
+
 def get_catalogue_row(database: Database, session_id: str) -> CatalogueRow:
     """Give a session's row by its exact id; raises as `get_session` does."""
     row = find_row(database, CatalogueRow, "WHERE session_id = ?", (session_id,))
@@ -94,6 +103,7 @@ def put_source(database: Database, row: SourceRow) -> None:
         row.size,
         row.importer,
         row.importer_version,
+        canonical.encode(row.report).decode(),
     )
     put_row(database, stored, replaces=True)
 
@@ -105,7 +115,13 @@ def list_sources(database: Database, sha256: bytes) -> list[SourceRow]:
     )
     return [
         SourceRow(
-            row.session_id, row.role, row.sha256.hex(), row.size, row.importer, row.importer_version
+            row.session_id,
+            row.role,
+            row.sha256.hex(),
+            row.size,
+            row.importer,
+            row.importer_version,
+            canonical.decode_value(row.report),
         )
         for row in rows
     ]

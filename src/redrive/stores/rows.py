@@ -71,7 +71,7 @@ class ProjectionRow(Row, frozen=True, gc=False):
 
 
 class StoredSource(Row, frozen=True, gc=False):
-    """Which artefact a session was read from, in which role."""
+    """Which artefact a session was read from, in which role; `report` is the file's own, JSON."""
 
     table = "sources"
     session_id: str
@@ -80,6 +80,7 @@ class StoredSource(Row, frozen=True, gc=False):
     size: int
     importer: str
     importer_version: int
+    report: str
 
 
 class SegmentRow(Row, frozen=True, gc=False):

@@ -31,8 +31,8 @@ _TABLES_V1 = (
         summary TEXT NOT NULL, seal BLOB NOT NULL)""",
     """CREATE TABLE sources (
         session_id TEXT NOT NULL, role TEXT NOT NULL, sha256 BLOB NOT NULL, size INTEGER NOT NULL,
-        importer TEXT NOT NULL, importer_version INTEGER NOT NULL, seal BLOB NOT NULL,
-        PRIMARY KEY (session_id, role))""",
+        importer TEXT NOT NULL, importer_version INTEGER NOT NULL, report TEXT NOT NULL,
+        seal BLOB NOT NULL, PRIMARY KEY (session_id, role))""",
     "CREATE INDEX sources_by_artefact ON sources (sha256)",
     """CREATE TABLE segments (
         projection INTEGER NOT NULL, first_seq INTEGER NOT NULL, events INTEGER NOT NULL,

@@ -136,6 +136,20 @@ class SqliteStore:
         """Find one session by id, `ID@N` or unique prefix; see `catalogue.resolve_name`."""
         return catalogue.get_session(self._database, catalogue.resolve_name(self._database, name))
 
+    def revisions(self, base_id: str) -> list[SessionRow]:
+        """List every revision of one id, oldest first; empty where the id is unknown."""
+        return catalogue.list_revisions(self._database, base_id)
+
+    def set_summary(self, session_id: str, summary: dict[str, Any]) -> SessionRow:
+        """Put the counts into a session's catalogue row, digest included."""
+        with self._writing():
+            projection = catalogue.get_projection(self._database, session_id)
+            filled = msgspec.structs.replace(
+                projection, summary=canonical.encode(summary).decode()
+            )
+            put_row(self._database, filled, replaces=True)
+        return catalogue.get_session(self._database, session_id)
+
     def sources_of(self, sha256: str) -> list[SourceRow]:
         """List the sessions that were read from this artefact."""
         return catalogue.list_sources(self._database, bytes.fromhex(sha256))
@@ -262,8 +276,8 @@ class SqliteWriter:
         self._require_open()
         self._segments.append(event)
 
-    def close(self, summary: dict[str, Any]) -> SessionRow:
-        """Write what is left and the catalogue row.
+    def close(self) -> SessionRow:
+        """Write what is left and the catalogue row, whose summary `set_summary` fills.
 
         Raises:
             StoreError: the writer is closed already.
@@ -277,7 +291,6 @@ class SqliteWriter:
             head=self._segments.head,
             first_ts_ns=self._segments.first_ts_ns,
             last_ts_ns=self._segments.last_ts_ns,
-            summary=canonical.encode(summary).decode(),
         )
         put_row(self._database, projection, replaces=True)
         return catalogue.get_session(self._database, self.session_id)
