@@ -220,6 +220,7 @@ def _call(call: object, where: str) -> CallAsked:
 
 def _raw(arguments: object, where: str) -> msgspec.Raw:
     try:
+        canonical.canonical(arguments)  # refuses what is no JSON, such as a set
         return raw_of(arguments)
     except (TypeError, ValueError) as error:
         raise ModelError(

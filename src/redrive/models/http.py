@@ -72,7 +72,7 @@ def body_bytes(body: str) -> bytes:
 
 
 class HttpClient:
-    """Posts bodies to one API; one connection pool, no proxy from the environment, no redirects.
+    """Posts bodies to one API: no proxy from the environment, no redirects, no retries.
 
     Args:
         headers: sent with each request.
@@ -99,8 +99,13 @@ class HttpClient:
         content = body_bytes(body)
         httpx = _import_httpx()
         if self._client is None:
+            # A kept connection may be closed by the server just when it is used again, and without
+            # a retry that would look like half an answer: each request gets its own.
             self._client = httpx.Client(
-                trust_env=False, follow_redirects=False, timeout=self._timeout_s
+                trust_env=False,
+                follow_redirects=False,
+                timeout=self._timeout_s,
+                limits=httpx.Limits(max_keepalive_connections=0),
             )
         try:
             return self._send(self._client, url, content)

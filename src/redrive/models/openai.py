@@ -137,7 +137,7 @@ def _parse_chat_stream(data: bytes) -> Answer:
     texts: list[str] = []
     pieces: dict[int, dict[str, Any]] = {}
     stated: dict[str, Any] = {}
-    is_complete = False
+    is_complete = has_choice = False
     for event in parse_sse(data):
         if event == _DONE:
             is_complete = True
@@ -146,12 +146,13 @@ def _parse_chat_stream(data: bytes) -> Answer:
         _refuse_error(chunk, event.encode())
         stated |= {key: value for key, value in chunk.items() if value is not None}
         for choice in objects_in(chunk.get("choices")):
+            has_choice = True
             if choice.get("index", 0) == 0:
                 delta = get_field(choice, "delta", dict) or {}
                 texts.append(_text_of(delta))
                 _add_pieces(pieces, objects_in(delta.get("tool_calls")))
                 is_complete |= choice.get("finish_reason") is not None
-    if not is_complete:
+    if not is_complete or not has_choice:
         raise ValueError("the stream ended before its end")
     calls = tuple(_chat_call(pieces[index]) for index in sorted(pieces))
     return _chat_answer("".join(texts), calls, stated)

@@ -9,9 +9,13 @@ from collections.abc import Mapping
 
 import msgspec
 
+from redrive.errors import UsageError
 from redrive.record.decisions import TOOL_CALLS
 
 DEFAULT_TIMEOUT_S = 300.0
+SPEC_HINT = (
+    "script:FILE, openai:NAME@URL, anthropic:NAME@URL, python:PATH.py:NAME or local[:KEY=VALUE,…]"
+)
 
 
 class ModelOptions(msgspec.Struct, frozen=True):
@@ -30,3 +34,22 @@ class ModelOptions(msgspec.Struct, frozen=True):
     timeout_s: float = DEFAULT_TIMEOUT_S
     decisions: str = TOOL_CALLS
     environment: Mapping[str, str] = {}
+
+
+class ModelSpec(msgspec.Struct, frozen=True):
+    """A model spec in its two parts: `openai` and `NAME@URL`, or `local` and the empty text."""
+
+    kind: str
+    argument: str
+
+
+def parse_spec(spec: str) -> ModelSpec:
+    """Split `KIND[:ARGUMENT]`; the kind is an entry point of the group `redrive.models`.
+
+    Raises:
+        UsageError: there is no kind.
+    """
+    kind, _, argument = spec.partition(":")
+    if not kind:
+        raise UsageError("a model spec without a kind", hint=SPEC_HINT)
+    return ModelSpec(kind, argument)

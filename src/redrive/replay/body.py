@@ -1,4 +1,4 @@
-"""Changes one value of a recorded request body and leaves every other byte as it was.
+"""Changes one value of a recorded request body, or adds to a list, and leaves every other byte.
 
 Knows JSON text. Must not know what the value means to a model.
 
@@ -6,7 +6,8 @@ Source: DESIGN.md §5 "Run": an override replaces the bytes of that one value, o
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from redrive import canonical
 
@@ -14,7 +15,7 @@ _SPACE = " \t\r\n"
 _decoder = json.JSONDecoder(parse_int=str, parse_float=str)
 
 
-def replace_value(body: str, key: str, value: str | float) -> str:
+def replace_value(body: str, key: str, value: str | float | list[Any]) -> str:
     """Set a top-level value of a JSON object.
 
     Args:
@@ -39,6 +40,28 @@ def replace_value(body: str, key: str, value: str | float) -> str:
     return f"{body[:close]}{comma}{canonical.encode(key).decode()}:{written}{body[close:]}"
 
 
+def append_items(body: str, key: str, items: Sequence[Any]) -> str:
+    """Add items at the end of a top-level list of a JSON object.
+
+    Args:
+        body: the text of one JSON object.
+        key: a top-level key that holds a list; of a key that stands twice the last counts.
+        items: JSON values; none leave the body as it is.
+
+    Raises:
+        ValueError: the body is not the text of one JSON object, or `key` holds no list.
+    """
+    spans = [(start, end) for name, start, end in _members(body) if name == key]
+    if not spans or body[spans[-1][0]] != "[":
+        raise ValueError(f"the body has no list {key!r}")
+    if not items:
+        return body
+    start, end = spans[-1]
+    written = ",".join(canonical.encode(item).decode() for item in items)
+    comma = "," if body[start + 1 : end - 1].strip(_SPACE) else ""
+    return f"{body[: end - 1]}{comma}{written}{body[end - 1 :]}"
+
+
 def _members(body: str) -> Iterator[tuple[str, int, int]]:
     """Yield each top-level member: key, and where its value starts and ends."""
     at = _expect(body, 0, "{")
@@ -46,12 +69,12 @@ def _members(body: str) -> Iterator[tuple[str, int, int]]:
         _expect_end(body, at + 1)
         return
     while True:
-        key, at = _scan(body, at)
-        if not isinstance(key, str):
+        if body[at : at + 1] != '"':
             raise ValueError(f"a key that is no string at character {at}")
+        key, at = _scan(body, at)
         start = _expect(body, _skip(body, at), ":")
         _, end = _scan(body, start)
-        yield key, start, end
+        yield str(key), start, end
         at = _skip(body, end)
         if body[at : at + 1] != ",":
             _expect_end(body, _expect(body, at, "}"))

@@ -1,0 +1,42 @@
+import json
+
+import pytest
+
+from redrive.replay.body import replace_value
+
+
+@pytest.mark.parametrize(
+    ("body", "changed"),
+    [
+        ('{"seed":7}', '{"seed":0}'),
+        (
+            '{ "a":[1, {"seed":1}] ,\n"seed" : 7 , "z":1e2}',
+            '{ "a":[1, {"seed":1}] ,\n"seed" : 0 , "z":1e2}',
+        ),
+        ('{"seed":1,"seed":2}', '{"seed":1,"seed":0}'),
+        ('{"seed":{"deep":[1]}}', '{"seed":0}'),
+        ('{"a":1}', '{"a":1,"seed":0}'),
+        ('{"a":"}" }\n', '{"a":"}" ,"seed":0}\n'),
+        ("{}", '{"seed":0}'),
+        (" { } ", ' { "seed":0} '),
+        ('{"n":1' + "0" * 5000 + "}", '{"n":1' + "0" * 5000 + ',"seed":0}'),
+    ],
+)
+def test_one_value_changes_and_every_other_byte_stays(body: str, changed: str) -> None:
+    assert replace_value(body, "seed", 0) == changed
+
+
+def test_a_text_value_is_written_as_json() -> None:
+    assert json.loads(replace_value('{"model":"a"}', "model", 'b"é')) == {"model": 'b"é'}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        *("", "[]", '"x"', "{", '{"a"}', '{"a":}', '{"a":1', '{"a":1,}', "{1:2}", "{}{}"),
+        *('{"a":1} x', '{"a":' + "[" * 100_000),
+    ],
+)
+def test_what_is_no_single_json_object_is_refused(body: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        replace_value(body, "a", 0)
