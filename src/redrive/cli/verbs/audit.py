@@ -1,0 +1,63 @@
+"""The verb `audit`."""
+
+from typing import Any
+
+import click
+import msgspec
+
+from redrive.app.auditing import audit_session, read_environment
+from redrive.app.opening import open_session
+from redrive.audit.report import AuditReport, recommendations
+from redrive.cli import output
+from redrive.cli.exits import Exit
+from redrive.cli.options import chosen_sessions, json_option, opened_store
+from redrive.reports.audit import audit_lines
+
+
+@click.command("audit")
+@click.argument("sessions", nargs=-1, required=True, metavar="SESSION…")
+@click.option("--actor", metavar="NAME", help="The flow to audit (default: main).")
+@click.option("--path", metavar="NODE", help="The node to end at (default: the head).")
+@click.option("--until", type=click.IntRange(min=1), metavar="N", help="Only the first N steps.")
+@click.option("--environment", metavar="FILE", help="Compare the recorded environment with FILE.")
+@json_option
+@click.pass_context
+def audit_verb(
+    ctx: click.Context,
+    sessions: tuple[str, ...],
+    actor: str | None,
+    path: str | None,
+    until: int | None,
+    environment: str | None,
+    as_json: bool,  # noqa: FBT001 - a flag of the command line
+) -> int:
+    """Say whether the record is sufficient, step by step; exit 3 where it is not."""
+    given = None if environment is None else read_environment(environment)
+    documents: list[dict[str, Any]] = []
+    is_closed = True
+    with opened_store(ctx.obj) as store:
+        rows = chosen_sessions(store, sessions)
+        tell = output.progress("auditing")
+        for number, row in enumerate(rows):
+            tell(number, len(rows), row.session_id)
+            session = open_session(store, row.session_id)
+            trajectory = session.trajectory(actor, path)
+            if until is not None:
+                trajectory = trajectory.prefix(until)
+            report, _ = audit_session(session, trajectory, environment=given)
+            is_closed = is_closed and report.is_closed
+            if as_json:
+                documents.append(document(report, row.head))
+            else:
+                output.write_lines(audit_lines(report, row.head))
+        tell(len(rows), len(rows), "")
+    if as_json:
+        output.write_json({"schema": "redrive.audit", "schema_version": 1, "sessions": documents})
+    return Exit.DONE if is_closed else Exit.OPEN
+
+
+def document(report: AuditReport, head: str) -> dict[str, Any]:
+    """Give the JSON form of one session's audit."""
+    fields: dict[str, Any] = msgspec.to_builtins(report)
+    advice = msgspec.to_builtins(recommendations(report))
+    return fields | {"recommendations": advice, "head": head}
