@@ -205,6 +205,7 @@ class ModelResponse(Payload, frozen=True):
     redactions: tuple[Redaction, ...] = ()
     truncated: bool = False
     step: int | None = None
+    content: Raw | UnsetType = UNSET
 
 
 class ModelError(Payload, frozen=True):
