@@ -1,0 +1,74 @@
+"""Examines the installation: Python, store, plug-ins, the local model; changes nothing."""
+
+import os
+import platform
+import sqlite3
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import msgspec
+
+from redrive import __version__, plugins
+from redrive.errors import RedriveError
+from redrive.models.local import INSTALL_HINT, is_installed
+from redrive.stores.locate import locate_store
+from redrive.stores.sqlite import open_store
+
+_OPTIONAL_PACKAGES = (("httpx2", "pip install 'redrive[http]'"),)
+
+
+class Examination(msgspec.Struct, frozen=True):
+    """One thing looked at; where an optional one is missing, the detail says how to add it."""
+
+    what: str
+    is_ok: bool
+    detail: str
+    is_optional: bool = False
+
+
+def examine(explicit_store: str | None) -> list[Examination]:
+    """Look at everything a verb may need, and say what is broken or missing."""
+    found = [
+        Examination("redrive", is_ok=True, detail=__version__),
+        Examination("python", is_ok=sys.version_info >= (3, 11), detail=platform.python_version()),
+        Examination("sqlite", is_ok=True, detail=sqlite3.sqlite_version),
+        _store(explicit_store),
+    ]
+    found += [
+        Examination(
+            f"{state.group} {state.name}", is_ok=state.fault is None, detail=state.fault or "loads"
+        )
+        for state in plugins.survey()
+    ]
+    found += [_package(name, hint) for name, hint in _OPTIONAL_PACKAGES]
+    has_engine = is_installed()
+    found.append(
+        Examination(
+            "local model",
+            is_ok=has_engine,
+            detail="engine and weights are installed" if has_engine else INSTALL_HINT,
+            is_optional=True,
+        )
+    )
+    return found
+
+
+def _store(explicit: str | None) -> Examination:
+    try:
+        path = locate_store(explicit, os.environ, Path.cwd(), Path.home())
+        if not path.exists():
+            return Examination("store", is_ok=True, detail=f"{path}: not made yet")
+        store = open_store(path, create=False, read_only=True)
+        n_sessions = sum(1 for _ in store.sessions())
+        store.close()
+    except RedriveError as error:
+        return Examination("store", is_ok=False, detail=error.message)
+    return Examination("store", is_ok=True, detail=f"{path}: {n_sessions} sessions")
+
+
+def _package(name: str, hint: str) -> Examination:
+    try:
+        return Examination(name, is_ok=True, detail=version(name), is_optional=True)
+    except PackageNotFoundError:
+        return Examination(name, is_ok=False, detail=f"not installed: {hint}", is_optional=True)
