@@ -6,6 +6,9 @@ Source: DESIGN.md §3 "Names": ID alone is the newest revision, `ID@2` the secon
 """
 
 from collections.abc import Iterator
+from typing import Any
+
+import msgspec
 
 from redrive import canonical
 from redrive.errors import TamperError, UsageError
@@ -63,15 +66,6 @@ def get_session(database: Database, session_id: str) -> SessionRow:
     return _session_row(row, projection, list(sources))
 
 
-def list_revisions(database: Database, base_id: str) -> list[SessionRow]:
-    """List every revision of one id, oldest first; raises as `get_session` does."""
-    rows = database.query(
-        "SELECT session_id FROM sessions WHERE base_id = ? ORDER BY revision",
-        (canonical.safe_text(base_id),),
-    )
-    return [get_session(database, str(row[0])) for row in list(rows)]
-
-
 def get_catalogue_row(database: Database, session_id: str) -> CatalogueRow:
     """Give a session's row by its exact id; raises as `get_session` does."""
     row = find_row(database, CatalogueRow, "WHERE session_id = ?", (session_id,))
@@ -115,16 +109,34 @@ def list_sources(database: Database, sha256: bytes) -> list[SourceRow]:
     )
     return [
         SourceRow(
-            row.session_id,
-            row.role,
-            row.sha256.hex(),
-            row.size,
-            row.importer,
-            row.importer_version,
-            canonical.decode_value(row.report),
+            session_id=row.session_id,
+            role=row.role,
+            sha256=row.sha256.hex(),
+            size=row.size,
+            importer=row.importer,
+            importer_version=row.importer_version,
+            report=canonical.decode_value(row.report),
         )
         for row in rows
     ]
+
+
+def list_revisions(database: Database, base_id: str) -> list[SessionRow]:
+    """List every revision of one id, oldest first; empty where the id is unknown."""
+    rows = read_rows(
+        database,
+        CatalogueRow,
+        "WHERE base_id = ? ORDER BY revision",
+        (canonical.safe_text(base_id),),
+    )
+    return [get_session(database, row.session_id) for row in list(rows)]
+
+
+def put_summary(database: Database, session_id: str, summary: dict[str, Any]) -> None:
+    """Put the counts into a session's current projection; raises as `get_session` does."""
+    projection = get_projection(database, session_id)
+    text = canonical.encode(summary).decode()
+    put_row(database, msgspec.structs.replace(projection, summary=text), replaces=True)
 
 
 def next_revision(database: Database, base_id: str) -> tuple[str, int]:

@@ -100,7 +100,10 @@ class SegmentRow(Row, frozen=True, gc=False):
 
 
 class TextRow(Row, frozen=True, gc=False):
-    """One large text: `data` is zstd, against the text `base` unless `ordinal` is 0."""
+    """One large text; with a `base`, it begins and ends with that many bytes of its base's ends.
+
+    `data` is what lies between, as zstd with the rest of the base as its dictionary; see `texts`.
+    """
 
     table = "texts"
     id: int
@@ -108,6 +111,8 @@ class TextRow(Row, frozen=True, gc=False):
     size: int
     base: int | None
     ordinal: int
+    prefix: int
+    suffix: int
     data: bytes
 
 

@@ -41,7 +41,8 @@ _TABLES_V1 = (
         PRIMARY KEY (projection, first_seq))""",
     """CREATE TABLE texts (
         id INTEGER PRIMARY KEY, sha256 BLOB NOT NULL UNIQUE, size INTEGER NOT NULL,
-        base INTEGER, ordinal INTEGER NOT NULL, data BLOB NOT NULL, seal BLOB NOT NULL)""",
+        base INTEGER, ordinal INTEGER NOT NULL, prefix INTEGER NOT NULL,
+        suffix INTEGER NOT NULL, data BLOB NOT NULL, seal BLOB NOT NULL)""",
 )
 
 

@@ -136,20 +136,6 @@ class SqliteStore:
         """Find one session by id, `ID@N` or unique prefix; see `catalogue.resolve_name`."""
         return catalogue.get_session(self._database, catalogue.resolve_name(self._database, name))
 
-    def revisions(self, base_id: str) -> list[SessionRow]:
-        """List every revision of one id, oldest first; empty where the id is unknown."""
-        return catalogue.list_revisions(self._database, base_id)
-
-    def set_summary(self, session_id: str, summary: dict[str, Any]) -> SessionRow:
-        """Put the counts into a session's catalogue row, digest included."""
-        with self._writing():
-            projection = catalogue.get_projection(self._database, session_id)
-            filled = msgspec.structs.replace(
-                projection, summary=canonical.encode(summary).decode()
-            )
-            put_row(self._database, filled, replaces=True)
-        return catalogue.get_session(self._database, session_id)
-
     def sources_of(self, sha256: str) -> list[SourceRow]:
         """List the sessions that were read from this artefact."""
         return catalogue.list_sources(self._database, bytes.fromhex(sha256))
@@ -185,6 +171,20 @@ class SqliteStore:
         put_row(self._database, row, replaces=replaces is not None)
         put_row(self._database, projection)
         return self._open_writer(projection)
+
+    def revisions(self, base_id: str) -> list[SessionRow]:
+        """List every revision of one id, oldest first; empty where the id is unknown."""
+        return catalogue.list_revisions(self._database, base_id)
+
+    def set_summary(self, session_id: str, summary: dict[str, Any]) -> SessionRow:
+        """Put the counts into a session's catalogue row, seal included.
+
+        Raises:
+            UsageError: there is no such session.
+        """
+        with self._writing():
+            catalogue.put_summary(self._database, session_id, summary)
+        return catalogue.get_session(self._database, session_id)
 
     def extend(self, session_id: str) -> "SqliteWriter":
         """Append to a stored session's current projection.

@@ -1,7 +1,8 @@
 """Large texts of model requests: content-addressed, each stored as what is new in it.
 
 Knows bytes and digests. Must not know events. The requests of a session grow by a message each
-step; a text is compressed with the one before it as a dictionary, so it costs about its new bytes.
+step; what a text shares with the ends of the one before it is counted, and what lies between is
+compressed with the rest of that one as a dictionary, so a text costs about its new bytes.
 Each 1,024th text of a chain stands alone. Reading in order costs one difference a text; reading one
 text out of order rebuilds those before it in its chain (measured: 0.2 s at a thousand).
 
@@ -10,6 +11,7 @@ Source: DESIGN.md §3: bodies are stored by content-addressed parts and rebuilt 
 
 import hashlib
 from collections import OrderedDict
+from collections.abc import Callable
 
 import zstandard
 
@@ -22,6 +24,7 @@ MAX_DELTA_BYTES = 16 * 1024 * 1024
 _CACHE_BYTES = 8 * 1024 * 1024
 _CACHE_MIN_TEXTS = 2
 _LEVEL = 3
+_LOOK_BACK_BYTES = 64 * 1024
 
 
 class TextStore:
@@ -53,10 +56,14 @@ class TextStore:
         base = None if previous is None else self._base_after(previous, len(text))
         number = next_id(self._database, TextRow)
         if base is None:
-            row = TextRow(number, sha256, len(text), None, 0, _compress(text, None))
+            row = TextRow(number, sha256, len(text), None, 0, 0, 0, _compress(text, b""))
         else:
-            data = _compress(text, self._rebuild(base))
-            row = TextRow(number, sha256, len(text), base.id, base.ordinal + 1, data)
+            old = self._rebuild(base)
+            prefix, suffix = _common_ends(old, text)
+            middle = text[prefix : len(text) - suffix]
+            data = _compress(middle, _dictionary(old, prefix))
+            ordinal = base.ordinal + 1
+            row = TextRow(number, sha256, len(text), base.id, ordinal, prefix, suffix, data)
         put_row(self._database, row)
         self._remember(number, text)
         return sha256
@@ -98,10 +105,10 @@ class TextStore:
             later.append(link)
             link = self._get_row(link.base, row)
         if text is None:
-            text = _decompress(link, None)
+            text = _decompress(link, b"")
             self._remember(link.id, text)
         for link in reversed(later):
-            text = _decompress(link, text)
+            text = _extend(link, text)
             self._remember(link.id, text)
         if hashlib.sha256(text).digest() != row.sha256:
             raise _tampered(row.sha256, "its bytes do not match its digest")
@@ -120,32 +127,66 @@ class TextStore:
             self._cached_bytes -= len(self._cache.popitem(last=False)[1])
 
 
-def _compress(text: bytes, base: bytes | None) -> bytes:
-    if base is None:
-        return zstandard.ZstdCompressor(level=_LEVEL).compress(text)
+def _common_ends(old: bytes, new: bytes) -> tuple[int, int]:
+    """Count the bytes that two texts share at the beginning, and of the rest at the end."""
+    shorter = min(len(old), len(new))
+    prefix = _longest(shorter, lambda low, high: new.startswith(old[low:high], low))
+    old, new = old[prefix:][::-1], new[prefix:][::-1]
+    suffix = _longest(shorter - prefix, lambda low, high: new.startswith(old[low:high], low))
+    return prefix, suffix
+
+
+def _longest(limit: int, is_equal: Callable[[int, int], bool]) -> int:
+    """Find by halving how far two texts are equal, at most `limit` bytes."""
+    low, high = 0, limit
+    while low < high:
+        middle = (low + high + 1) // 2
+        if is_equal(low, middle):
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _dictionary(base: bytes, prefix: int) -> bytes:
+    """Give the part of a base that the middle of the next text may resemble."""
+    return base[max(0, prefix - _LOOK_BACK_BYTES) :]
+
+
+def _compress(data: bytes, dictionary: bytes) -> bytes:
     parameters = zstandard.ZstdCompressionParameters.from_level(
         _LEVEL,
-        window_log=max(10, (len(base) + len(text)).bit_length()),
-        source_size=len(text),
-        dict_size=len(base),
-        enable_ldm=True,
+        window_log=max(10, (len(dictionary) + len(data)).bit_length()),
+        source_size=len(data),
+        dict_size=len(dictionary),
+        enable_ldm=len(dictionary) > _LOOK_BACK_BYTES * 2,
     )
-    dictionary = zstandard.ZstdCompressionDict(base, dict_type=zstandard.DICT_TYPE_RAWCONTENT)
-    return zstandard.ZstdCompressor(dict_data=dictionary, compression_params=parameters).compress(
-        text
-    )
+    return zstandard.ZstdCompressor(
+        dict_data=_raw_dictionary(dictionary), compression_params=parameters
+    ).compress(data)
 
 
-def _decompress(row: TextRow, base: bytes | None) -> bytes:
-    dictionary = None
-    if base is not None:
-        dictionary = zstandard.ZstdCompressionDict(base, dict_type=zstandard.DICT_TYPE_RAWCONTENT)
+def _decompress(row: TextRow, dictionary: bytes) -> bytes:
     try:
-        if zstandard.frame_content_size(row.data) != row.size:
+        if zstandard.frame_content_size(row.data) != row.size - row.prefix - row.suffix:
             raise _tampered(row.sha256, "its size is another")
-        return zstandard.ZstdDecompressor(dict_data=dictionary).decompress(row.data)
+        return zstandard.ZstdDecompressor(dict_data=_raw_dictionary(dictionary)).decompress(
+            row.data
+        )
     except zstandard.ZstdError as error:
         raise _tampered(row.sha256, str(error)) from error
+
+
+def _extend(row: TextRow, base: bytes) -> bytes:
+    """Rebuild the text that builds on `base`."""
+    middle = _decompress(row, _dictionary(base, row.prefix))
+    return base[: row.prefix] + middle + base[len(base) - row.suffix :]
+
+
+def _raw_dictionary(data: bytes) -> zstandard.ZstdCompressionDict | None:
+    if not data:
+        return None
+    return zstandard.ZstdCompressionDict(data, dict_type=zstandard.DICT_TYPE_RAWCONTENT)
 
 
 def _tampered(sha256: bytes, what: str) -> TamperError:
