@@ -78,7 +78,7 @@ def _sniff_line(data: bytes) -> int:
         return 0
     if not isinstance(value, dict) or "payload" in value:
         return 0
-    kind = value.get("type")
+    kind = canonical.get_field(value, "type", str)
     if kind in _NODE_TYPES:
         return 95 if isinstance(value.get("uuid"), str) and "sessionId" in value else 0
     return 60 if kind in _SIDECAR_TYPES and any(key in value for key in _SIDECAR_KEYS) else 0

@@ -153,7 +153,10 @@ def _reason(data: bytes, error: Exception) -> str:
 
 
 def _recover(number: int, offset: int, data: bytes) -> Iterator[Record]:
-    """Find whole JSON objects that stand one after the other on a line, or behind a torn one."""
+    """Find whole JSON objects that stand one after the other on a line, or behind a torn one.
+
+    Behind a torn record only what ends the line counts, so that its inner objects are no records.
+    """
     text = data.decode("utf-8", "surrogateescape").replace("\x00", " ").rstrip()
     decoder = json.JSONDecoder(parse_constant=str, parse_float=_finite_or_text)
     position = text.find("{")
@@ -165,7 +168,7 @@ def _recover(number: int, offset: int, data: bytes) -> Iterator[Record]:
             attempts += 1
             position = text.find('{"', position + 1)
             continue
-        if attempts and end != len(text):  # an inner object of a torn record is no record
+        if attempts and (end != len(text) or _is_member(text, position)):
             position = text.find('{"', position + 1)
             attempts += 1
             continue
@@ -174,6 +177,11 @@ def _recover(number: int, offset: int, data: bytes) -> Iterator[Record]:
             size = len(text[position:end].encode("utf-8", "surrogateescape"))
             yield Record(value, number, offset + start_bytes, size, (FLAG_RECOVERED,))
         position = text.find("{", end)
+
+
+def _is_member(text: str, position: int) -> bool:
+    """Say whether an object stands where a torn record has a value: a part of it is no record."""
+    return text[max(position - 2, 0) : position].strip()[-1:] in (":", ",", "[")
 
 
 def _finite_or_text(source: str) -> float | str:
