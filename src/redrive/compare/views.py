@@ -1,0 +1,77 @@
+"""One decision as a report shows it, from the record or from a replay.
+
+Knows events and replies. Must not know how decisions are compared.
+
+Source: DESIGN.md §8 "JSON contract", `expected` and `found`.
+"""
+
+from typing import Any
+
+import msgspec
+
+from redrive.record.event import ModelResponse, ToolCall, payload_of
+from redrive.record.evidence import arguments_value
+from redrive.record.session import EventReader
+from redrive.record.signature import DecisionSignature
+from redrive.record.trajectory import Step
+from redrive.replay.ports import ModelReply
+from redrive.replay.shadow import ReplayedDecision
+
+
+class CallView(msgspec.Struct, frozen=True):
+    """One call as a report shows it; `arguments` is the JSON value, or text that is no JSON."""
+
+    tool: str
+    arguments: Any
+    argument_hash: str | None
+    call_id: str | None = None
+
+
+class DecisionView(msgspec.Struct, frozen=True):
+    """One decision as a report shows it."""
+
+    text: str
+    text_hash: str
+    calls: tuple[CallView, ...]
+    is_final: bool
+
+
+def view_recorded(step: Step, signature: DecisionSignature, reader: EventReader) -> DecisionView:
+    """Show a recorded decision; reads its events."""
+    responses: list[ModelResponse] = [payload_of(e) for e in reader.read_events(step.responses)]
+    calls: list[CallView] = []
+    for event in reader.read_events(step.calls):
+        call: ToolCall = payload_of(event)
+        calls.append(
+            CallView(
+                tool=call.tool,
+                arguments=arguments_value(call.arguments, call.arguments_text),
+                argument_hash=signature.calls[len(calls)].arguments.hex() or None,
+                call_id=event.call_id,
+            )
+        )
+    return DecisionView(
+        text="".join(response.text for response in responses),
+        text_hash=signature.text.hex(),
+        calls=tuple(calls),
+        is_final=signature.is_final,
+    )
+
+
+def view_replayed(decision: ReplayedDecision) -> DecisionView:
+    """Show a replayed decision that differs from the record."""
+    reply = decision.reply or ModelReply()
+    return DecisionView(
+        text=reply.text,
+        text_hash=decision.signature.text.hex(),
+        calls=tuple(
+            CallView(
+                tool=call.tool,
+                arguments=arguments_value(call.arguments, call.arguments_text),
+                argument_hash=signed.arguments.hex(),
+                call_id=call.call_id,
+            )
+            for call, signed in zip(reply.calls, decision.signature.calls, strict=False)
+        ),
+        is_final=decision.signature.is_final,
+    )

@@ -1,0 +1,503 @@
+"""Shadow replay: the model decides again, recorded answers are served, nothing is executed.
+
+A stepped value machine. `start` gives a state and the first command; `step` takes the reply to that
+command and gives the next state and command, until `Done`::
+
+    AskModel      ── ModelReply ──→  ServeEvidence | AskModel | FindNearest | Done
+    ServeEvidence ── Evidence ────→  ServeEvidence | AskModel | FindNearest | Done
+    FindNearest   ── Nearest ─────→  Done
+    Done          (no reply)
+
+States are frozen. A reply that does not fit the command raises and leaves the state as it was.
+
+While every signature so far equals the record, decision n+1 is asked with recorded request n+1.
+After a difference there is none: the request is rebuilt from the last one that was sent. A call
+without a recorded answer stops the run, since everything after it would rest on a made-up value.
+
+Knows the record as digests, and the model's replies. Must not know models, files or sockets.
+
+Source: DESIGN.md §5, §10.
+"""
+
+from enum import StrEnum
+from typing import Any, TypeAlias, assert_never
+
+import msgspec
+from msgspec import Raw
+
+from redrive.errors import UsageError
+from redrive.record.event import Event
+from redrive.record.evidence import (
+    UNFAITHFUL,
+    Cell,
+    Gap,
+    NearestCall,
+    arguments_value,
+    open_evidence,
+)
+from redrive.record.signature import (
+    EMPTY_TEXT,
+    CallSignature,
+    DecisionSignature,
+    argument_digests,
+    split_text,
+    text_digest,
+)
+from redrive.replay.persistent import Cursor, Log
+from redrive.replay.ports import CallAsked, ModelFingerprint, ModelReply
+from redrive.replay.recorded import DecisionForm, RecordedRun
+
+
+class ShadowOptions(msgspec.Struct, frozen=True):
+    """How one run is made.
+
+    Attributes:
+        extra: decisions beyond the record before a run that keeps going is stopped.
+        from_decision: the first decision asked; answers consumed before it count as consumed.
+        is_end_stated: whether a reply's `is_final` says that the *run* ends, as a script does. An
+            API answer without tool calls only ends its turn: where the record goes on after such a
+            decision, so does the replay.
+    """
+
+    extra: int = 3
+    from_decision: int = 1
+    is_end_stated: bool = True
+
+
+DEFAULT_OPTIONS = ShadowOptions()
+
+
+class Stop(StrEnum):
+    """Why a run ended."""
+
+    TERMINAL = "terminal_answer"
+    RECORD_END = "end_of_record"
+    EXTRA_LIMIT = "extra_limit"
+    NO_ANSWER = "no_recorded_answer"
+    UNFAITHFUL = "evidence_not_faithful"
+
+
+UNANSWERED_STOPS = frozenset({Stop.NO_ANSWER, Stop.UNFAITHFUL})
+"""The run stopped at a call: what it would have decided next is not known."""
+
+
+class ServedCall(msgspec.Struct, frozen=True):
+    """One call and what it was served: exactly what lies in the record.
+
+    Attributes:
+        decision: ordinal of the decision that made the call.
+        call_id: the recorded call's id, where it has one.
+        tool: its tool.
+        status: `ok`, `error`, or another word of the source.
+        result: the recorded JSON value.
+        seq: seq of the recorded result.
+    """
+
+    decision: int
+    call_id: str | None
+    tool: str
+    status: str
+    result: Raw
+    seq: int
+
+
+class Turn(msgspec.Struct, frozen=True):
+    """One replayed decision and what followed it, to rebuild a request from.
+
+    Attributes:
+        decision: its ordinal.
+        text: the answer text.
+        calls: its calls, in call order.
+        results: what each call was served.
+        users: seqs of the user messages that the record holds at this place.
+    """
+
+    decision: int
+    text: str
+    calls: tuple[CallAsked, ...] = ()
+    results: tuple[ServedCall, ...] = ()
+    users: tuple[int, ...] = ()
+
+
+class ReplayedDecision(msgspec.Struct, frozen=True):
+    """One decision of the replay.
+
+    Attributes:
+        decision: its ordinal.
+        signature: what is compared.
+        form: what is ignored and counted.
+        is_rebuilt: whether the request was rebuilt, since none is recorded for it.
+        model: who answered, as far as it said.
+        reply: the answer itself, where it differs from the record.
+    """
+
+    decision: int
+    signature: DecisionSignature
+    form: DecisionForm
+    is_rebuilt: bool
+    model: ModelFingerprint | None = None
+    reply: ModelReply | None = None
+
+
+class MissingCall(msgspec.Struct, frozen=True):
+    """The call that stopped a run: where, what was called, and why there is no answer for it.
+
+    `arguments` is the JSON value, or the text where it is no JSON; `recorded` counts the recorded
+    calls of this very key.
+    """
+
+    decision: int
+    tool: str
+    arguments: Any
+    why: Gap
+    recorded: int = 0
+
+
+class AskModel(msgspec.Struct, frozen=True):
+    """Ask for one decision.
+
+    Attributes:
+        decision: its 1-based ordinal.
+        request: seq of the recorded request to send as it is; absent where none is recorded.
+        base: seq of the recorded request to rebuild from, the last one before; may be absent.
+        turns: what was decided and served since `base`, oldest first.
+        is_rebuilt: whether the request has to be rebuilt.
+        recorded_model: the model that the record names for this decision.
+    """
+
+    decision: int
+    request: int | None
+    base: int | None
+    turns: Log[Turn]
+    is_rebuilt: bool
+    recorded_model: ModelFingerprint | None = None
+
+
+class ServeEvidence(msgspec.Struct, frozen=True):
+    """Read the recorded result `cell.result` for one call of the decision."""
+
+    decision: int
+    call: CallAsked
+    cell: Cell
+
+
+class FindNearest(msgspec.Struct, frozen=True):
+    """Look through recorded calls (seqs) for the one nearest to a call without an answer."""
+
+    missing: MissingCall
+    candidates: tuple[int, ...]
+
+
+class ShadowRun(msgspec.Struct, frozen=True):
+    """A finished run.
+
+    Attributes:
+        first: ordinal of the first decision asked.
+        decisions: what the model decided, in order.
+        served: what was served, in order.
+        stop: why the run ended.
+        missing: the call that stopped it.
+        nearest: the recorded call nearest to that one.
+        unused: recorded answers that no call asked for, in recorded order.
+    """
+
+    first: int
+    decisions: tuple[ReplayedDecision, ...]
+    served: tuple[ServedCall, ...]
+    stop: Stop
+    missing: MissingCall | None = None
+    nearest: NearestCall | None = None
+    unused: tuple[Cell, ...] = ()
+
+
+class Done(msgspec.Struct, frozen=True):
+    """The run is finished."""
+
+    run: ShadowRun
+
+
+Command: TypeAlias = AskModel | ServeEvidence | FindNearest | Done
+
+
+class Evidence(msgspec.Struct, frozen=True):
+    """The stored event that `ServeEvidence` named; absent where it cannot be read."""
+
+    event: Event | None
+
+
+class Nearest(msgspec.Struct, frozen=True):
+    """The answer to `FindNearest`, as `record.evidence.find_nearest` gives it."""
+
+    call: NearestCall | None
+
+
+Reply: TypeAlias = ModelReply | Evidence | Nearest
+
+
+class _Pending(msgspec.Struct, frozen=True):
+    """A decision whose calls are being served."""
+
+    reply: ModelReply
+    signature: DecisionSignature
+    ends: bool
+    results: tuple[ServedCall, ...] = ()
+
+
+_NO_DECISION = _Pending(ModelReply(), DecisionSignature(EMPTY_TEXT, (), is_final=False), ends=False)
+
+
+class ShadowState(msgspec.Struct, frozen=True):
+    """Everything a run needs to go on; a value.
+
+    Attributes:
+        recorded: the path replayed against.
+        options: how.
+        command: what was asked last.
+        is_on_track: whether every signature so far equals the record.
+        base: seq of the last recorded request that was sent as it is.
+        turns: what was decided and served since.
+        used: per key (number of its first cell) how many of its answers were consumed.
+        decisions: what was decided.
+        served: what was served.
+        pending: the decision whose calls are being served.
+    """
+
+    recorded: RecordedRun
+    options: ShadowOptions
+    command: Command
+    is_on_track: bool
+    base: int | None
+    turns: Log[Turn]
+    used: Cursor
+    decisions: Log[ReplayedDecision]
+    served: Log[ServedCall]
+    pending: _Pending = _NO_DECISION
+
+
+def start(
+    recorded: RecordedRun, options: ShadowOptions = DEFAULT_OPTIONS
+) -> tuple[ShadowState, Command]:
+    """Begin a run.
+
+    Raises:
+        UsageError: the record holds no such decision to begin with.
+    """
+    first, n_decisions = options.from_decision, len(recorded.decisions)
+    if not 1 <= first <= n_decisions:
+        raise UsageError(
+            f"the path has {n_decisions} decisions, and the replay is to begin at {first}",
+            where=recorded.session_id,
+        )
+    used = recorded.evidence.used_before(first)
+    state = ShadowState(
+        recorded=recorded,
+        options=options,
+        command=_NOTHING,
+        is_on_track=True,
+        base=None,
+        turns=Log(),
+        used=Cursor((used,) if used else ()),
+        decisions=Log(),
+        served=Log(),
+    )
+    return _ask(state, first)
+
+
+_NOTHING = AskModel(0, None, None, Log(), is_rebuilt=False)
+
+
+def step(state: ShadowState, reply: Reply) -> tuple[ShadowState, Command]:
+    """Take the reply to a state's command.
+
+    Raises:
+        UsageError: the reply is not one to this command; the state stays usable.
+    """
+    command = state.command
+    match command:
+        case AskModel():
+            if isinstance(reply, ModelReply):
+                return _take_decision(state, command, reply)
+        case ServeEvidence():
+            if isinstance(reply, Evidence):
+                return _take_evidence(state, command, reply)
+        case FindNearest():
+            if isinstance(reply, Nearest):
+                stop = Stop.UNFAITHFUL if command.missing.why in UNFAITHFUL else Stop.NO_ANSWER
+                return _finish(state, stop, command.missing, reply.call)
+        case Done():
+            pass
+        case _ as never:
+            assert_never(never)
+    raise UsageError(f"{type(reply).__name__} is no reply to {type(command).__name__}")
+
+
+def _give(state: ShadowState, command: Command) -> tuple[ShadowState, Command]:
+    return msgspec.structs.replace(state, command=command), command
+
+
+def _ask(state: ShadowState, decision: int) -> tuple[ShadowState, Command]:
+    """Ask for a decision, with the recorded request while there is one that fits."""
+    recorded = state.recorded.get(decision)
+    request = recorded.request if recorded is not None and state.is_on_track else None
+    if request is not None:
+        state = msgspec.structs.replace(state, base=request, turns=Log())
+    command = AskModel(
+        decision=decision,
+        request=request,
+        base=state.base,
+        turns=state.turns,
+        is_rebuilt=request is None,
+        recorded_model=None if recorded is None else recorded.model,
+    )
+    return _give(state, command)
+
+
+def _take_decision(
+    state: ShadowState, command: AskModel, reply: ModelReply
+) -> tuple[ShadowState, Command]:
+    """Compare an answer with the record, and go on to its first call."""
+    parts = split_text(reply.text, state.recorded.mode)
+    if parts.call is not None and not reply.calls:
+        call = CallAsked(parts.call.tool, parts.call.arguments)
+        reply = msgspec.structs.replace(reply, calls=(call,))
+    calls = reply.calls
+    digests = [argument_digests(call.arguments, call.arguments_text) for call in calls]
+    written = text_digest(reply.text)
+    ends = _ends(state, command.decision, reply, n_calls=len(calls))
+    is_last = command.decision == len(state.recorded.decisions)
+    signature = DecisionSignature(
+        text=written if parts.rest is reply.text else text_digest(parts.rest),
+        calls=tuple(
+            CallSignature(call.tool, digest.value)
+            for call, digest in zip(calls, digests, strict=True)
+        ),
+        # Where the record stops at a decision that did not end the run, it does not say what came
+        # next: an end at this very place is no difference.
+        is_final=ends and not (is_last and not state.recorded.is_ended),
+    )
+    recorded = state.recorded.get(command.decision)
+    is_equal = recorded is not None and recorded.signature == signature
+    if recorded is not None and is_equal:
+        signature = recorded.signature
+    form = DecisionForm(
+        written,
+        tuple(digest.source for digest in digests),
+        tuple(call.call_id for call in calls),
+    )
+    decided = ReplayedDecision(
+        decision=command.decision,
+        signature=signature,
+        form=form,
+        is_rebuilt=command.is_rebuilt,
+        model=reply.model,
+        reply=None if is_equal else reply,
+    )
+    state = msgspec.structs.replace(
+        state,
+        is_on_track=state.is_on_track and is_equal,
+        decisions=state.decisions.add(decided),
+        pending=_Pending(reply, signature, ends),
+    )
+    return _serve_next(state, command.decision)
+
+
+def _ends(state: ShadowState, decision: int, reply: ModelReply, *, n_calls: int) -> bool:
+    """Say whether an answer ends the run."""
+    if not reply.is_final or state.options.is_end_stated:
+        return reply.is_final
+    recorded = state.recorded.get(decision)
+    goes_on = (
+        recorded is not None and not recorded.signature.calls and not recorded.signature.is_final
+    )
+    return n_calls == 0 and not goes_on
+
+
+def _serve_next(state: ShadowState, decision: int) -> tuple[ShadowState, Command]:
+    """Serve the next call of the pending decision, or go on to the next decision."""
+    pending = state.pending
+    place = len(pending.results)
+    if place == len(pending.reply.calls):
+        return _after_calls(state, pending, decision)
+    call, key = pending.reply.calls[place], pending.signature.calls[place]
+    store = state.recorded.evidence
+    numbers = store.find_cells(key.tool, key.arguments)
+    if not numbers:
+        return _miss(state, decision, call, Gap.NOT_RECORDED, 0)
+    used = state.used.get(numbers[0])
+    if used >= len(numbers):
+        return _miss(state, decision, call, Gap.USED_UP, len(numbers))
+    cell = store.cells[numbers[used]]
+    if cell.gap is not None:
+        return _miss(state, decision, call, cell.gap, len(numbers))
+    return _give(state, ServeEvidence(decision, call, cell))
+
+
+def _take_evidence(
+    state: ShadowState, command: ServeEvidence, reply: Evidence
+) -> tuple[ShadowState, Command]:
+    """Check what was read, and serve it."""
+    pending, cell = state.pending, command.cell
+    numbers = state.recorded.evidence.find_cells(cell.tool, cell.arguments)
+    answer = open_evidence(cell, reply.event)
+    if answer is None:
+        return _miss(state, command.decision, command.call, Gap.ALTERED, len(numbers))
+    served = ServedCall(
+        decision=command.decision,
+        call_id=cell.call_id,
+        tool=cell.tool,
+        status=answer.status,
+        result=answer.result,
+        seq=answer.seq,
+    )
+    state = msgspec.structs.replace(
+        state,
+        used=state.used.set(numbers[0], state.used.get(numbers[0]) + 1),
+        served=state.served.add(served),
+        pending=msgspec.structs.replace(pending, results=(*pending.results, served)),
+    )
+    return _serve_next(state, command.decision)
+
+
+def _after_calls(
+    state: ShadowState, pending: _Pending, decision: int
+) -> tuple[ShadowState, Command]:
+    """Go on to the next decision, or end the run."""
+    n_recorded = len(state.recorded.decisions)
+    if pending.ends:
+        return _finish(state, Stop.TERMINAL)
+    if decision >= n_recorded and not state.recorded.is_ended:
+        return _finish(state, Stop.RECORD_END)
+    if decision >= n_recorded + state.options.extra:
+        return _finish(state, Stop.EXTRA_LIMIT)
+    following = state.recorded.get(decision + 1)
+    users = () if following is None else following.users
+    turn = Turn(decision, pending.reply.text, pending.reply.calls, pending.results, users)
+    state = msgspec.structs.replace(state, pending=_NO_DECISION, turns=state.turns.add(turn))
+    return _ask(state, decision + 1)
+
+
+def _miss(
+    state: ShadowState, decision: int, call: CallAsked, why: Gap, n_recorded: int
+) -> tuple[ShadowState, Command]:
+    """Stop at a call that has no answer, after looking for the nearest recorded call."""
+    arguments = arguments_value(call.arguments, call.arguments_text)
+    missing = MissingCall(decision, call.tool, arguments, why, n_recorded)
+    return _give(state, FindNearest(missing, state.recorded.evidence.candidates(call.tool)))
+
+
+def _finish(
+    state: ShadowState,
+    stop: Stop,
+    missing: MissingCall | None = None,
+    nearest: NearestCall | None = None,
+) -> tuple[ShadowState, Command]:
+    run = ShadowRun(
+        first=state.options.from_decision,
+        decisions=tuple(state.decisions),
+        served=tuple(state.served),
+        stop=stop,
+        missing=missing,
+        nearest=nearest,
+        unused=state.recorded.evidence.find_unused(state.used.merged()),
+    )
+    return _give(msgspec.structs.replace(state, pending=_NO_DECISION), Done(run))
