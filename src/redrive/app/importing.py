@@ -181,6 +181,7 @@ class _FileImport:
         self.role = importer.role(source)
         self.tally = FileTally()
         self.targets: dict[str, _Target] = {}
+        self.has_facts = False
 
     def run(self) -> FileReport:
         """Store the source, then its events."""
@@ -188,10 +189,11 @@ class _FileImport:
         if stored is not None:
             return stored
         for draft in self.importer.project(self.source, self.tally):
+            self.has_facts = self.has_facts or draft.kind is not Kind.DAMAGE
             target = self.targets.get(draft.session) or self._open(draft.session)
             if target.writer is not None:
                 self._take(target, draft)
-        if not self.targets or (not self.tally.records and not self._has_facts()):
+        if not self.has_facts:
             raise RecordError(self._nothing(), where=self.source.path)
         self._store_source()
         sessions = tuple(self._close(target) for target in self.targets.values())
@@ -200,9 +202,6 @@ class _FileImport:
             if target.writer is not None:
                 self._note_source(target.session_id, report)
         return report
-
-    def _has_facts(self) -> bool:
-        return any(target.added > 0 for target in self.targets.values())
 
     def _nothing(self) -> str:
         first = self.tally.damage[0].reason if self.tally.damage else "no records"

@@ -21,7 +21,7 @@ _SKIPPED_FOLDERS = frozenset({".git", ".redrive", "node_modules", "__pycache__",
 class BoundedFile(io.RawIOBase):
     """The first `size` bytes of a file, as a stream; what is appended meanwhile is not read."""
 
-    def __init__(self, file: BinaryIO, size: int, start: int = 0) -> None:
+    def __init__(self, file: io.FileIO, size: int, start: int = 0) -> None:
         super().__init__()
         self._file = file
         self._size = size
@@ -94,7 +94,7 @@ class FileSource:
             file = self._path.open("rb", buffering=0)
         except OSError as error:
             raise RecordError(f"{self._path}: {error.strerror}", where=self.path) from error
-        raw = BoundedFile(file, self.size, start)  # type: ignore[arg-type]
+        raw = BoundedFile(file, self.size, start)
         return io.BufferedReader(raw, _CHUNK_BYTES)
 
     @cached_property
@@ -116,24 +116,6 @@ class FileSource:
                     found[wanted.pop()] = digest.copy().hexdigest()
         self.__dict__["sha256"] = digest.hexdigest()
         return digest.hexdigest(), found
-
-
-class ArtefactSource:
-    """A stored source, opened again for a newer importer; satisfies `SourceFile`."""
-
-    def __init__(self, path: str, sha256: str, data: bytes) -> None:
-        self.path = path
-        self.sha256 = sha256
-        self.size = len(data)
-        self._data = data
-
-    def head(self, size: int = 65536) -> bytes:
-        """Give the first bytes."""
-        return self._data[:size]
-
-    def open(self) -> BinaryIO:
-        """Open a fresh stream."""
-        return io.BytesIO(self._data)
 
 
 def find_files(paths: Iterable[str]) -> Iterator[tuple[Path, bool]]:

@@ -5,44 +5,78 @@ terminal. Must not know any verb.
 """
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from redrive import canonical
 from redrive.errors import RedriveError
+from redrive.reports.escape import escape, escape_json
 
-_KEPT = frozenset("\n\t")
-_BIDI_CODES = (*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0x061C)
-_BIDI = frozenset(map(chr, _BIDI_CODES))
-
-
-def escape(text: str, *, keep_lines: bool = False) -> str:
-    """Make text from a recording safe for a terminal.
-
-    Control characters, bidi overrides, U+2028/9 and lone surrogates become visible escapes; line
-    ends and tabs stay only with `keep_lines`.
-    """
-    if text.isascii() and text.isprintable():
-        return text
-    kept = _KEPT if keep_lines else frozenset[str]()
-    return "".join(char if char in kept or _is_plain(char) else _spell(char) for char in text)
-
-
-def _is_plain(char: str) -> bool:
-    return (char.isprintable() or char == "\u00a0") and char not in _BIDI
-
-
-def _spell(char: str) -> str:
-    named = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}.get(char)
-    if named:
-        return named
-    code = ord(char)
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
-
+__all__ = [
+    "error_document",
+    "escape",
+    "progress",
+    "say",
+    "write_bytes",
+    "write_document",
+    "write_json",
+    "write_json_lines",
+    "write_lines",
+]
 
 def write_json(document: Any) -> None:
     """Write one document and nothing else to stdout; lone surrogates stay escapes."""
-    sys.stdout.buffer.write(canonical.encode(document) + b"\n")
+    _write(canonical.encode(document) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def write_document(fields: Iterable[tuple[str, Any]]) -> None:
+    """Write one JSON object, field by field, so that it is never held whole.
+
+    Args:
+        fields: (key, value) in order, keys unique. A value that is an iterator becomes an array,
+            element by element, before the next field is asked for; bytes are JSON already.
+    """
+    separator = b"{"
+    for key, value in fields:
+        _write(separator + canonical.encode(key) + b":")
+        if isinstance(value, Iterator):
+            _write_array(value)
+        else:
+            _write(_json(value))
+        separator = b","
+    _write(b"{}\n" if separator == b"{" else b"}\n")
+    sys.stdout.buffer.flush()
+
+
+def _write_array(items: Iterator[Any]) -> None:
+    separator = b"["
+    for item in items:
+        _write(separator + _json(item))
+        separator = b",\n"
+    _write(b"[]" if separator == b"[" else b"]")
+
+
+def _json(value: Any) -> bytes:
+    return value if isinstance(value, bytes) else canonical.encode(value)
+
+
+def _write(data: bytes) -> None:
+    """Write JSON to stdout, with what a terminal would obey as escapes where that is one."""
+    sys.stdout.buffer.write(escape_json(data) if sys.stdout.isatty() else data)
+
+
+def write_json_lines(lines: Iterable[bytes]) -> None:
+    """Write JSON texts to stdout, one a line."""
+    for line in lines:
+        _write(line + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def write_bytes(parts: Iterable[bytes]) -> None:
+    """Write bytes to stdout as they are."""
+    for part in parts:
+        sys.stdout.buffer.write(part)
     sys.stdout.buffer.flush()
 
 

@@ -1,0 +1,244 @@
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from redrive.app.importing import import_paths, report_error
+from redrive.errors import PluginError, UsageError
+from redrive.record.event import Kind, payload_of
+from redrive.stores.sqlite import open_store
+
+
+def quiet(done, total, name):
+    """A progress reporter that says nothing."""
+
+
+@pytest.fixture
+def store(tmp_path):
+    opened = open_store(tmp_path / "store.db", create=True)
+    yield opened
+    opened.close()
+
+
+def take(store, *paths, **fields):
+    return import_paths(store, [str(path) for path in paths], progress=quiet, **fields)
+
+
+def interchange(path, *extra, name="s1"):
+    """Write a small session; `extra` lines follow."""
+    lines = [
+        {"type": "session", "id": name, "task": "t"},
+        {
+            "type": "decision",
+            "id": "d1",
+            "output": {"text": "x", "tool_calls": [{"call_id": "c1", "name": "t", "args": {}}]},
+        },
+        *extra,
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+RESULT = {"type": "tool_result", "id": "r1", "parent": "d1", "call_id": "c1", "result": 1}
+
+
+def only_change(report):
+    (file,) = report.files
+    (session,) = file.sessions
+    return session.change, session.events_added
+
+
+def live_events(store, session_id):
+    index = store.index(session_id)
+    return [event for event in store.events(session_id) if index.is_live[event.seq]]
+
+
+def test_the_same_file_twice_adds_nothing(store, tmp_path):
+    path = interchange(tmp_path / "a.jsonl", RESULT)
+    assert only_change(take(store, path)) == ("added", 5)
+    before = store.get_session("s1")
+    again = take(store, path)
+    assert only_change(again) == ("unchanged", 0)
+    assert store.get_session("s1") == before
+    assert again.files[0].counts["tool_calls"] == 1
+    copy = tmp_path / "elsewhere.jsonl"
+    copy.write_bytes(path.read_bytes())
+    assert only_change(take(store, copy)) == ("unchanged", 0)
+
+
+def test_a_grown_file_appends_and_keeps_what_was_there(store, tmp_path):
+    path = interchange(tmp_path / "a.jsonl")
+    take(store, path)
+    before = list(store.events("interchange:s1"))
+    with path.open("a") as file:
+        file.write(json.dumps(RESULT) + "\n")
+    assert only_change(take(store, path)) == ("grown", 1)
+    assert list(store.events("interchange:s1"))[: len(before)] == before
+    row = store.get_session("s1")
+    assert (row.revision, row.summary["complete"]) == (1, True)
+    assert store.verify().is_ok
+
+
+def test_a_torn_last_line_that_was_finished_later_supersedes_its_damage(store, tmp_path):
+    path = interchange(tmp_path / "a.jsonl", RESULT)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-20])
+    assert take(store, path).files[0].damage[0].line == 3
+    path.write_bytes(whole + b'{"type":"end","id":"e","parent":"r1","status":"success"}\n')
+    change, _ = only_change(take(store, path))
+    assert change == "grown"
+    kinds = [event.kind for event in live_events(store, "interchange:s1")]
+    assert Kind.DAMAGE not in kinds
+    assert kinds[-2:] == [Kind.SESSION_ENDED, Kind.NOTE]
+    assert store.get_session("s1").summary["complete"]
+    assert Kind.DAMAGE in [event.kind for event in store.events("interchange:s1")]
+
+
+def test_growth_of_growth_supersedes_again(store, tmp_path):
+    path = tmp_path / "a.jsonl"
+    data = interchange(path, RESULT).read_bytes()
+    for size in (len(data) - 30, len(data) - 10, len(data)):
+        path.write_bytes(data[:size])
+        take(store, path)
+    assert store.get_session("s1").summary["complete"]
+    results = [e for e in live_events(store, "interchange:s1") if e.kind is Kind.TOOL_RESULT]
+    assert len(results) == 1
+
+
+def test_an_older_copy_adds_nothing(store, tmp_path):
+    path = interchange(tmp_path / "a.jsonl", RESULT)
+    take(store, path)
+    older = tmp_path / "older.jsonl"
+    older.write_bytes(path.read_bytes()[: -len(json.dumps(RESULT)) - 1])
+    assert only_change(take(store, older)) == ("older copy", 0)
+    assert store.get_session("s1").revision == 1
+
+
+def test_two_projects_with_the_same_id_never_merge(store, tmp_path):
+    take(store, interchange(tmp_path / "a.jsonl", RESULT))
+    other = interchange(tmp_path / "b.jsonl", RESULT | {"result": 2})
+    assert only_change(take(store, other))[0] == "new revision"
+    assert [row.session_id for row in store.sessions()] == ["interchange:s1", "interchange:s1@2"]
+    assert store.get_session("s1").session_id == "interchange:s1@2"
+    with (tmp_path / "a.jsonl").open("a") as file:
+        file.write('{"type":"end","id":"e","status":"success"}\n')
+    assert only_change(take(store, tmp_path / "a.jsonl"))[0] == "grown"
+    assert store.get_session("interchange:s1@1").n_events == 6
+
+
+def test_companions_join_in_any_order(store, samples):
+    logs = samples / "otel_genai" / "gen-otlp-openai_v2-2.1b0-old.logs.json"
+    traces = samples / "otel_genai" / "gen-otlp-openai_v2-2.1b0-old.traces.json"
+    take(store, logs)
+    assert only_change(take(store, traces))[0] == "joined"
+    (row,) = store.sessions()
+    counts = ("model_calls", "tool_calls", "tool_results", "orphan_calls", "orphan_results")
+    assert [row.summary[name] for name in counts] == [3, 3, 3, 0, 0]
+    assert only_change(take(store, logs))[0] == "unchanged"
+
+
+def test_the_source_lies_verbatim_in_the_store(store, tmp_path):
+    path = interchange(tmp_path / "a.jsonl", RESULT)
+    take(store, path)
+    with path.open("ab") as file:
+        file.write(b'{"type":"end","id":"e"}\n{"torn')
+    report = take(store, path)
+    with store.open_artefact(report.files[0].sha256) as stored:
+        assert stored.read() == path.read_bytes()
+    for event in store.events("interchange:s1"):
+        with store.open_artefact(event.source.artefact) as stored:
+            stored.seek(event.source.offset) if stored.seekable() else stored.read(
+                event.source.offset
+            )
+            assert stored.read(event.source.length).startswith(b"{")
+
+
+def test_a_folder_is_walked_and_what_is_no_session_is_left_alone(store, tmp_path):
+    (tmp_path / "in").mkdir()
+    interchange(tmp_path / "in" / "a.jsonl")
+    interchange(tmp_path / "in" / "b.jsonl", name="s2")
+    (tmp_path / "in" / "readme.txt").write_text("hello")
+    (tmp_path / "in" / "empty.jsonl").touch()
+    os.symlink(tmp_path / "in" / "a.jsonl", tmp_path / "in" / "link.jsonl")
+    report = take(store, tmp_path / "in")
+    assert len(report.files) == 2
+    assert [(Path(e.path).name, e.is_named) for e in report.refused] == [
+        ("empty.jsonl", False),
+        ("readme.txt", False),
+    ]
+    assert report_error(report) is None
+
+
+def test_what_the_user_named_and_cannot_be_read_is_told(store, tmp_path):
+    foreign = tmp_path / "foreign.bin"
+    foreign.write_bytes(os.urandom(500))
+    empty = tmp_path / "empty.jsonl"
+    empty.touch()
+    good = interchange(tmp_path / "a.jsonl")
+    report = take(store, foreign, good, empty)
+    assert len(report.files) == 1
+    assert [Path(entry.path).name for entry in report.refused] == ["foreign.bin", "empty.jsonl"]
+    error = report_error(report)
+    assert error is not None
+    assert "no importer knows" in error.message
+
+
+def test_a_forced_format_that_reads_nothing_is_an_error(store, tmp_path):
+    path = tmp_path / "x.jsonl"
+    path.write_text("no json at all\n")
+    report = take(store, path, format_name="interchange")
+    assert "nothing readable as interchange" in report.refused[0].reason
+    assert list(store.sessions()) == []
+
+
+def test_wrong_arguments_are_usage_errors(store, tmp_path):
+    with pytest.raises(UsageError, match="no such file"):
+        take(store, tmp_path / "nowhere")
+    with pytest.raises(UsageError, match="no importer named 'nonsense'"):
+        take(store, tmp_path, format_name="nonsense")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UsageError, match="no session was found"):
+        take(store, tmp_path / "empty")
+
+
+def test_a_newer_importer_writes_a_new_projection(store, tmp_path, monkeypatch):
+    from redrive.importers.interchange import InterchangeImporter
+
+    path = interchange(tmp_path / "a.jsonl", RESULT)
+    take(store, path)
+    monkeypatch.setattr(InterchangeImporter, "version", 2)
+    assert only_change(take(store, path))[0] == "projected anew"
+    row = store.get_session("s1")
+    assert (row.importer_version, row.n_events, row.revision) == (2, 5, 1)
+    assert store.verify().is_ok
+
+
+def test_a_session_line_alone_is_a_session(store, tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"type":"session","id":"only","task":"t"}\n')
+    take(store, path)
+    (event,) = store.events("interchange:only")
+    assert payload_of(event).task == "t"
+
+
+def test_progress_names_each_file(store, tmp_path):
+    told = []
+    path = interchange(tmp_path / "a.jsonl")
+    import_paths(store, [str(path)], progress=lambda *args: told.append(args))
+    assert told == [(0, 1, str(path)), (1, 1, "")]
+
+
+def test_a_plugin_that_does_not_load_stops_only_who_asks_for_it(monkeypatch):
+    from importlib.metadata import EntryPoint
+
+    from redrive import plugins
+
+    broken = EntryPoint("broken", "redrive.nowhere:X", plugins.IMPORTERS)
+    real = plugins._points(plugins.IMPORTERS)
+    monkeypatch.setattr(plugins, "_points", lambda group: (*real, broken))
+    assert "interchange" in plugins.load_all(plugins.IMPORTERS)
+    assert "broken" not in plugins.load_all(plugins.IMPORTERS)
+    with pytest.raises(PluginError, match="broken"):
+        plugins.load(plugins.IMPORTERS, "broken")
+    assert [s.name for s in plugins.survey() if s.fault] == ["broken"] * len(plugins.GROUPS)
