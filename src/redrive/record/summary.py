@@ -46,7 +46,8 @@ class SessionSummary(msgspec.Struct, frozen=True):
     """Counts of one session's own, live events; `inherited` ones are counted beside them.
 
     Calls that the provider ran itself have no result and are not counted as tool calls.
-    `complete` says that nothing is damaged, unanswered, unasked or broken. `discarded` lists the
+    `complete` says that nothing is damaged, unanswered, unasked or broken. A result whose call lies
+    before the record is external: it is no orphan. `discarded` lists the
     nodes of the actor `main` that are on no live path, `active_path` those that are, root first.
     """
 
@@ -60,6 +61,7 @@ class SessionSummary(msgspec.Struct, frozen=True):
     orphan_result_ids: tuple[str, ...]
     conflicting_call_ids: tuple[str, ...]
     duplicate_result_ids: tuple[str, ...]
+    external_result_ids: tuple[str, ...]
     complete: bool
     branches: int
     leaves: int
@@ -146,7 +148,8 @@ def summarize(index: SessionIndex, reader: EventReader, usage: Usage | None) -> 
     live = set(path.node_path) if path else set()
     provider_side = _find_provider_side(reader, pairing.unanswered)
     unanswered = [seq for seq in pairing.unanswered if seq not in provider_side]
-    orphan_results = _ids(index, pairing.orphans)
+    external = _find_external(reader, pairing.orphans)
+    orphans = [seq for seq in pairing.orphans if seq not in external]
     calls = _own(index, Kind.TOOL_CALL)
     has_damage = bool(index.seqs_of(Kind.DAMAGE))
     return SessionSummary(
@@ -155,12 +158,13 @@ def summarize(index: SessionIndex, reader: EventReader, usage: Usage | None) -> 
         tool_calls=len(calls) - len(provider_side),
         tool_results=len(_own(index, Kind.TOOL_RESULT)) - len(pairing.duplicates),
         orphan_calls=len(unanswered),
-        orphan_results=len(pairing.orphans),
+        orphan_results=len(orphans),
         orphan_call_ids=_ids(index, unanswered),
-        orphan_result_ids=orphan_results,
+        orphan_result_ids=_ids(index, orphans),
         conflicting_call_ids=_ids(index, pairing.conflicts),
         duplicate_result_ids=_ids(index, pairing.duplicates),
-        complete=not (has_damage or unanswered or pairing.orphans or index.dangling),
+        external_result_ids=_ids(index, external),
+        complete=not (has_damage or unanswered or orphans or index.dangling),
         branches=count_branches(index),
         leaves=_count_leaves(index),
         roots=sum(parent == ROOT for parent in index.node_parent) if index.has_links else 1,
@@ -179,6 +183,11 @@ def _find_provider_side(reader: EventReader, unanswered: Iterable[int]) -> set[i
     return {
         event.seq for event in reader.read_events(unanswered) if payload_of(event).is_provider_side
     }
+
+
+def _find_external(reader: EventReader, orphans: Iterable[int]) -> list[int]:
+    """Find the results whose call lies before the record began."""
+    return [event.seq for event in reader.read_events(orphans) if payload_of(event).is_external]
 
 
 def _own(index: SessionIndex, kind: Kind) -> list[int]:

@@ -100,6 +100,16 @@ def test_orphans_conflicts_and_duplicates_are_named_once():
     assert not counted.complete
 
 
+def test_a_result_of_an_earlier_conversation_is_external_and_no_orphan():
+    payload = ToolResult(result=raw_of(1), is_external=True)
+    events = session_of(
+        ("r", None, Kind.TOOL_RESULT, payload, {"call_id": "EARLIER"}), *decision("a", "r")
+    )
+    counted = summary_of(events)
+    assert (counted.external_result_ids, counted.orphan_result_ids) == (("EARLIER",), ())
+    assert counted.complete
+
+
 def test_a_result_finds_its_call_on_any_branch_and_past_later_decisions():
     events = session_of(
         ("u", None, Kind.USER_MESSAGE, UserMessage("go"), {}),
