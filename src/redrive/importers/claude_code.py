@@ -74,7 +74,7 @@ class ClaudeCodeImporter:
                     counter.add_damage(item)
                     yield from projection.damage(item)
                 else:
-                    if item.is_strict:
+                    if not item.flags or item.is_strict:
                         counter.add(item.line)
                     yield from projection.add(item)
         yield from projection.finish()
@@ -141,7 +141,8 @@ class _Projection:
         parts = parts_of(line)
         if line.is_compact_summary:
             parts = self._settle_summary(line, parts)
-        drafts = self._drafts(_Node(placed, line, self._actor(line), _parent_of(line)), parts)
+        node = _Node(placed, line, self._actor(line), _parent_of(line))
+        drafts = self._drafts(node, parts)
         if line.data is not None and line.data.message is not None:
             drafts.extend(self._add_embedded(placed, line, line.data.message))
         if line.subtype == "compact_boundary":

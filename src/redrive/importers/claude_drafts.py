@@ -36,7 +36,9 @@ _NO_MESSAGE = Message()
 _UNTYPED = "untyped"
 CONTENT_LIMIT_BYTES = 64 * 1024
 _BOUNDARIES = ("compact_boundary", "microcompact_boundary")
+_WORDS = ("text", "thinking")
 _PROVIDER_CALLS = ("server_tool_use", "mcp_tool_use")
+_CALLS = ("tool_use", *_PROVIDER_CALLS)
 _ERROR_PREFIXES = ("<tool_use_error>", "[Request interrupted by user")
 _HARNESS_PREFIXES = ("<command-", "<local-command-", "Caveat: The messages below", "[Request inter")
 _API_STATUS = re.compile(r"API Error: (\d{3})\b")
@@ -67,13 +69,20 @@ def parts_of(line: Line) -> list[Part]:
 
 def text_of(line: Line) -> str:
     """Join the text blocks of a line's message; empty if it has none."""
-    return _join(line.blocks, "text") or ""
+    return _join_texts(line.blocks)
 
 
-def _join(blocks: list[dict[str, Any]], kind: str) -> str | None:
-    """Join what the blocks of one kind say under the key of that name; `None` if nothing."""
-    texts = [block.get(kind) for block in blocks if block.get("type") == kind]
-    return "\n".join([text for text in texts if isinstance(text, str) and text]) or None
+def _join_texts(blocks: list[dict[str, Any]]) -> str:
+    texts: list[str] = []
+    for block in blocks:
+        if block.get("type") == "text":
+            _add_words(texts, block.get("text"))
+    return "\n".join(texts)
+
+
+def _add_words(texts: list[str], value: object) -> None:
+    if isinstance(value, str) and value:
+        texts.append(value)
 
 
 def task_of(line: Line) -> str | None:
@@ -88,22 +97,25 @@ def _read_assistant(line: Line) -> list[Part]:
     message = line.message or _NO_MESSAGE
     if line.is_api_error_message or message.model == SYNTHETIC_MODEL:
         return [_read_local(line)]
-    blocks, group = line.blocks, message.id
+    group = message.id
+    words: dict[str, list[str]] = {"text": [], "thinking": []}
+    used: list[Part] = []
+    for block in line.blocks:
+        kind = block.get("type")
+        if kind in _WORDS:
+            _add_words(words[kind], block.get(kind))
+        elif kind in _CALLS:
+            used.append(_read_call(block, group))
+        elif isinstance(kind, str) and kind.endswith("_tool_result"):
+            used.extend(_read_result(block))
     response = ModelResponse(
-        text=_join(blocks, "text") or "",
-        reasoning=_join(blocks, "thinking"),
+        text="\n".join(words["text"]),
+        reasoning="\n".join(words["thinking"]) or None,
         model=message.model,
         stop_reason=message.stop_reason,
         usage=_usage(message.usage),
     )
-    parts = [Part(Kind.MODEL_RESPONSE, response, None, group)]
-    for block in blocks:
-        kind = block.get("type")
-        if kind == "tool_use" or kind in _PROVIDER_CALLS:
-            parts.append(_read_call(block, group))
-        elif isinstance(kind, str) and kind.endswith("_tool_result"):
-            parts.extend(_read_result(block))
-    return parts
+    return [Part(Kind.MODEL_RESPONSE, response, None, group), *used]
 
 
 def _read_local(line: Line) -> Part:
@@ -169,23 +181,23 @@ def _read_result(block: Mapping[str, Any]) -> Iterator[Part]:
     yield Part(Kind.TOOL_RESULT, result, call_id)
 
 
-def _read_message(line: Line, said: list[dict[str, Any]]) -> Iterator[Part]:
-    is_meta = bool(line.is_meta or line.is_compact_summary)
+def _read_message(line: Line, said: list[dict[str, Any]]) -> list[Part]:
     content, omitted = _extra_content(said)
-    yield Part(
-        Kind.USER_MESSAGE,
-        UserMessage(
-            text=_join(said, "text") or "", content=content, role="meta" if is_meta else "user"
-        ),
-        flags=(FLAG_META,) if is_meta else (),
-    )
+    text = _join_texts(said)
+    if line.is_meta or line.is_compact_summary:
+        message = UserMessage(text=text, content=content, role="meta")
+        parts = [Part(Kind.USER_MESSAGE, message, flags=(FLAG_META,))]
+    else:
+        parts = [Part(Kind.USER_MESSAGE, UserMessage(text=text, content=content))]
     if omitted:
-        yield Part(Kind.NOTE, Note("content omitted", text=f"{omitted} bytes, see the source"))
+        note = Note("content omitted", text=f"{omitted} bytes, see the source")
+        parts.append(Part(Kind.NOTE, note))
+    return parts
 
 
 def _extra_content(said: list[dict[str, Any]]) -> tuple[Raw | UnsetType, int]:
     """Keep blocks that are not all text; give their size instead where they are large."""
-    if all(block.get("type") == "text" for block in said):
+    if not [block for block in said if block.get("type") != "text"]:
         return UNSET, 0
     encoded = raw_of(said)
     size = len(bytes(encoded))

@@ -83,11 +83,9 @@ class Line(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     def blocks(self) -> list[dict[str, Any]]:
         """List the message's content blocks; a plain text is one text block."""
         content = None if self.message is None else self.message.content
-        if isinstance(content, str):
-            return [{"type": "text", "text": content}]
         if isinstance(content, list):
-            return [block for block in content if isinstance(block, dict)]
-        return []
+            return [block for block in content if type(block) is dict]
+        return [{"type": "text", "text": content}] if isinstance(content, str) else []
 
 
 class Progress(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -116,11 +114,13 @@ class Placed(msgspec.Struct, frozen=True, gc=False):
 _decode_line = msgspec.json.Decoder(Line).decode
 
 
-def read_claude_lines(file: BinaryIO) -> Iterator[Placed | Damage]:
+def read_claude_lines(
+    file: BinaryIO, *, cap_bytes: int = LINE_CAP_BYTES
+) -> Iterator[Placed | Damage]:
     """Yield the lines and the damage of a file, in file order; empty lines yield nothing."""
-    for raw in read_lines(file):
+    for raw in read_lines(file, cap_bytes):
         if raw.data is None:
-            yield damage_of_long_line(raw, LINE_CAP_BYTES)
+            yield damage_of_long_line(raw, cap_bytes)
             continue
         line = _decode_usual(raw.data)
         if line is not None:

@@ -20,6 +20,7 @@ SYNTHETIC_MODEL = "<synthetic>"
 _NO_PARENT, _SELF = -1, -2
 _UNSEEN = -3
 _NOT_CONTINUING, _USER = -1, -2
+_IS_MODEL, _IS_SYNTHETIC = 1, 2
 _NESTED = {
     "tool_use": "nested_progress_tool_use",
     "tool_result": "nested_progress_tool_results",
@@ -36,8 +37,7 @@ class FileCounter:
     _parents: "array[int]" = field(default_factory=lambda: array("i"))
     _answers: "array[int]" = field(default_factory=lambda: array("i"))
     _ids: dict[str | None, int] = field(default_factory=dict)
-    _models: set[int] = field(default_factory=set)
-    _synthetic: set[int] = field(default_factory=set)
+    _answer_kinds: bytearray = field(default_factory=bytearray)
     _sessions: set[str] = field(default_factory=set)
     _nested_models: set[str | None] = field(default_factory=set)
     _previous_timestamp: str = ""
@@ -80,10 +80,12 @@ class FileCounter:
         message = line.message
         name = None if message is None else message.id
         answer = self._ids.setdefault(line.uuid if name is None else name, len(self._ids))
+        if answer == len(self._answer_kinds):
+            self._answer_kinds.append(0)
         if message is not None and message.model == SYNTHETIC_MODEL:
-            self._synthetic.add(answer)
+            self._answer_kinds[answer] |= _IS_SYNTHETIC
         elif not line.is_api_error_message:
-            self._models.add(answer)
+            self._answer_kinds[answer] |= _IS_MODEL
         for block in line.blocks:
             if block.get("type") == "tool_use":
                 self.tally.tool_calls += 1
@@ -177,11 +179,11 @@ class FileCounter:
             count for number, count in continuing.items() if count > 1 and self._is_node(number)
         ]
         self.tally.branches = 1 + sum(count - 1 for count in rewinds)
-        self.tally.model_calls = len(self._models)
+        self.tally.model_calls = sum(bool(kind & _IS_MODEL) for kind in self._answer_kinds)
         self._counts["parent_after_child"] -= dangling
         found = {
             **self._counts,
-            "synthetic": len(self._synthetic),
+            "synthetic": sum(bool(kind & _IS_SYNTHETIC) for kind in self._answer_kinds),
             "sessions": len(self._sessions),
             "nested_progress_model_calls": len(self._nested_models),
             "roots": self._parents.count(_NO_PARENT),

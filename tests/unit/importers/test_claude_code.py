@@ -398,7 +398,7 @@ def test_a_file_of_damage_alone_gives_damage_alone() -> None:
 
 
 def test_a_companion_file_belongs_to_its_parents_session_whatever_its_lines_say() -> None:
-    side = {"isSidechain": True, "agentId": "a1"}
+    side: dict[str, Any] = {"isSidechain": True, "agentId": "a1"}
     lines = dump([user(1, None, "Look", **side), assistant(2, 1, call("n1"), **side)])
     sidecar = dump([{"type": "mode", "mode": "normal"}])
     path = f"projects/demo/{SESSION}/subagents/agent-a1.jsonl"

@@ -75,6 +75,14 @@ def test_bytes_that_are_not_utf8_are_damage_even_in_fields_that_no_rule_reads() 
     assert "UTF-8" in damage[0].reason
 
 
+def test_a_line_beyond_the_cap_is_damage_and_the_next_one_is_read() -> None:
+    data = dump([user(1, None, "x" * 2000), user(2, None, "y")])
+    long, kept = read_claude_lines(io.BytesIO(data), cap_bytes=1000)
+    assert isinstance(long, Damage)
+    assert isinstance(kept, Placed)
+    assert (long.offset, kept.number) == (0, 2)
+
+
 def test_progress_that_nests_without_end_is_cut() -> None:
     inner: dict[str, Any] = {"type": "user", "isMeta": "no"}
     for _ in range(200):
