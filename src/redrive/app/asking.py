@@ -72,6 +72,7 @@ class Asker:
             overrides=overrides,
             is_rebuilt=command.is_rebuilt,
             recorded_model=command.recorded_model,
+            sampling=request.sampling,
         )
 
     def _request(self, command: AskModel) -> ModelRequest:

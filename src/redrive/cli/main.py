@@ -109,7 +109,8 @@ def _fail(error: RedriveError, *, wants_json: bool) -> int:
     code = error.exit_code
     if wants_json:
         output.write_json(output.error_document(error, code))
-    line = f"redrive: {error.message}"
+    place = f"{error.where}: " if error.where and error.where not in error.message else ""
+    line = f"redrive: {place}{error.message}"
     if error.hint:
         line += f" (hint: {error.hint})"
     output.say(line)
