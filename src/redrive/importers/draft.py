@@ -31,7 +31,8 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
         ts_ns: UTC nanoseconds.
         call_id: on calls, results and permissions.
         group: the provider's response id, on requests, responses and calls.
-        supersedes: id of an earlier draft of this source that this one replaces.
+        supersedes: id of a draft that this one replaces: an earlier one of this source, or one that
+            a companion source of the session may have given, before or after.
         flags: see `Event.flags`.
     """
 

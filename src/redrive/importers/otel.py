@@ -12,9 +12,10 @@ from redrive.importers import otel_facts as facts
 from redrive.importers.draft import Draft, FileTally, SourceFile
 from redrive.importers.otel_facts import SpanKind
 from redrive.importers.otel_messages import read_exchange
+from redrive.importers.otel_project import Projection, Sourced
 from redrive.importers.otel_sniff import OPENINFERENCE_NAME, OTEL_GENAI_NAME, find_shape
 from redrive.importers.otel_spans import Telemetry, read_telemetry
-from redrive.importers.otel_trace import Projection, Sourced, Trace, build_trace
+from redrive.importers.otel_trace import Trace, build_trace
 from redrive.record.event import FLAG_RECOVERED, Damage, Kind
 
 TRACES, LOGS = "traces", "logs"

@@ -16,7 +16,7 @@ from typing import Any
 from msgspec import UNSET
 
 from redrive import canonical
-from redrive.importers.otel_messages import parse_json
+from redrive.importers.otel_parts import parse_json
 from redrive.importers.otel_spans import KIND_ATTRIBUTE, Telemetry
 from redrive.record.event import Sampling, Usage
 
