@@ -188,6 +188,7 @@ class _FileImport:
         stored = self._stored_report()
         if stored is not None:
             return stored
+        self._store_source()  # first, since compression and look-up tables are both large
         for draft in self.importer.project(self.source, self.tally):
             self.has_facts = self.has_facts or draft.kind is not Kind.DAMAGE
             target = self.targets.get(draft.session) or self._open(draft.session)
@@ -195,7 +196,6 @@ class _FileImport:
                 self._take(target, draft)
         if not self.has_facts:
             raise RecordError(self._nothing(), where=self.source.path)
-        self._store_source()
         sessions = tuple(self._close(target) for target in self.targets.values())
         report = self._report(sessions)
         for target in self.targets.values():
@@ -356,6 +356,7 @@ class _FileImport:
     def _summary(self, target: _Target) -> dict[str, Any]:
         is_final = not target.builder.superseded
         index = target.builder.build() if is_final else self.store.index(target.session_id)
+        target.builder = IndexBuilder(target.session_id)  # its look-up tables are large
         reader = self.store.reader(target.session_id)
         counted: SessionSummary = summarize(index, reader, target.usage.total())
         fields: dict[str, Any] = msgspec.to_builtins(counted)

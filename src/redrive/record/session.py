@@ -158,7 +158,7 @@ class IndexBuilder:
     _parents: "array[int]" = field(default_factory=lambda: array("i"))
     _actors: dict[str, int] = field(default_factory=lambda: {MAIN_ACTOR: 0})
     _node_actor: "array[int]" = field(default_factory=lambda: array("i"))
-    _groups: dict[tuple[int, str], int] = field(default_factory=dict)
+    _groups: dict[int, dict[str, int]] = field(default_factory=dict)
     _node_group: "array[int]" = field(default_factory=lambda: array("i"))
     _roles: bytearray = field(default_factory=bytearray)
     _ts: "array[int]" = field(default_factory=lambda: array("q"))
@@ -189,8 +189,8 @@ class IndexBuilder:
         if event.ts_ns is not None and event.ts_ns > self._ts[number]:
             self._ts[number] = event.ts_ns
         if event.group is not None and self._node_group[number] == number:
-            key = (self._node_actor[number], event.group)
-            self._node_group[number] = self._groups.setdefault(key, number)
+            groups = self._groups.setdefault(self._node_actor[number], {})
+            self._node_group[number] = groups.setdefault(event.group, number)
         return number
 
     def _add_node(self, event: Event) -> int:

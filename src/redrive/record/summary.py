@@ -6,8 +6,9 @@ before joining, are the importer's tally.
 Source: DESIGN.md §8 `import`.
 """
 
+from array import array
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 
@@ -32,6 +33,7 @@ from redrive.record.trajectory import (
 )
 
 _OPEN_GROUPS = 64
+_UNKNOWN = -2
 _COUNTS = (
     "input_tokens",
     "output_tokens",
@@ -207,8 +209,11 @@ def _count_decisions(index: SessionIndex) -> int:
 def _count_leaves(index: SessionIndex) -> int:
     if not index.has_links:
         return 1 if index.node_ids else 0
-    parents = set(index.node_parent)
-    return sum(node not in parents for node in range(len(index.node_ids)))
+    is_parent = bytearray(len(index.node_ids))
+    for parent in index.node_parent:
+        if parent >= 0:
+            is_parent[parent] = 1
+    return len(is_parent) - sum(is_parent)
 
 
 def _discarded(index: SessionIndex, live: set[str]) -> tuple[str, ...]:
@@ -264,40 +269,40 @@ def _settle_each(
     return Pairing(answers, tuple(unanswered), tuple(orphans), conflicts, tuple(duplicates))
 
 
-def _decision_above(index: SessionIndex) -> dict[int, int]:
-    """Map each node that is no decision to the decision node right above it, -1 where none is."""
-    above: dict[int, int] = {}
-    if not index.has_links:
-        latest: dict[int, int] = {}
-        for node in linear_order(index, range(len(index.node_ids))):
-            actor = index.node_actor[node]
-            above[node] = latest.get(actor, -1)
-            if index.node_role[node] & IS_DECISION:
-                latest[actor] = node
+def _decision_above(index: SessionIndex) -> "array[int]":
+    """Give per node the decision node right above it, -1 where there is none."""
+    above = array("i", [_UNKNOWN]) * len(index.node_ids)
+    if index.has_links:
+        for node in range(len(above)):
+            _climb(index, node, above)
         return above
-    for node in range(len(index.node_ids)):
-        _climb(index, node, above)
+    latest: dict[int, int] = {}
+    for node in linear_order(index, range(len(above))):
+        actor = index.node_actor[node]
+        above[node] = latest.get(actor, -1)
+        if index.node_role[node] & IS_DECISION:
+            latest[actor] = node
     return above
 
 
-def _climb(index: SessionIndex, node: int, above: dict[int, int]) -> None:
+def _climb(index: SessionIndex, node: int, above: "array[int]") -> None:
     """Fill `above` for a node and all that it passes on the way; a cycle ends with -1."""
     trail: dict[int, None] = {}
-    while node not in above and node not in trail:
+    while above[node] == _UNKNOWN and node not in trail:
         trail[node] = None
         parent = index.node_parent[node]
         if parent in (ROOT, DANGLING) or index.node_role[parent] & IS_DECISION:
             above[node] = max(parent, -1)
         else:
             node = parent
-    found = above.get(node, -1)
+    found = max(above[node], -1)
     for passed in trail:
         above[passed] = found
 
 
 def _asking_decision(
     index: SessionIndex,
-    above: dict[int, int],
+    above: Sequence[int],
     wanted: dict[int, set[str | None]],
     seq: int,
 ) -> int | None:
