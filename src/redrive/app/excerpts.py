@@ -1,0 +1,72 @@
+"""Gives recorded values as texts that a report can show, cut where they are long.
+
+Knows JSON values and payloads. Must not know sessions.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from msgspec import Raw, UnsetType
+
+from redrive import canonical
+from redrive.record.event import ToolCall
+from redrive.reports.views import Excerpt
+
+EXCERPT_CHARS = 2000
+
+
+def excerpt(text: str, limit: int = EXCERPT_CHARS) -> Excerpt:
+    """Cut a text; a cut one carries the length and the digest of the whole."""
+    if len(text) <= limit:
+        return Excerpt(text)
+    return Excerpt(text[:limit], len(text), canonical.text_digest(text))
+
+
+def arguments_text(call: ToolCall) -> str | None:
+    """Give a call's arguments as they were recorded: text, or compact JSON; `None` for none."""
+    if call.arguments_text is not None:
+        return call.arguments_text
+    if isinstance(call.arguments, UnsetType):
+        return None
+    return bytes(call.arguments).decode("utf-8", "replace")
+
+
+def arguments_of(call: ToolCall) -> Mapping[str, Any]:
+    """Give a call's arguments by name; argument text that is no JSON object is `{"input": text}`.
+
+    A list, and any other value without names, is `{"command": value}`.
+    """
+    if call.arguments_text is not None:
+        try:
+            value = canonical.decode_value(call.arguments_text)
+        except ValueError:
+            return {"input": call.arguments_text}
+        return value if isinstance(value, dict) else {"input": call.arguments_text}
+    if isinstance(call.arguments, UnsetType):
+        return {}
+    value = canonical.decode_value(bytes(call.arguments))
+    return value if isinstance(value, dict) else {"command": value}
+
+
+def texts_in(value: Any, name: str) -> Iterator[tuple[str, str]]:
+    """Yield (place, text) for every leaf of a JSON value, such as `result[0].text`.
+
+    Numbers and the three constants are given as JSON writes them; keys are part of the place.
+    """
+    stack: list[tuple[str, Any]] = [(name, value)]
+    while stack:
+        place, item = stack.pop()
+        if isinstance(item, str):
+            yield place, item
+        elif isinstance(item, dict):
+            stack.extend((f"{place}.{key}", item[key]) for key in reversed(item))
+        elif isinstance(item, list):
+            stack.extend((f"{place}[{n}]", item[n]) for n in range(len(item) - 1, -1, -1))
+        else:
+            yield place, canonical.encode(item).decode()
+
+
+def texts_of_raw(value: Raw | UnsetType, name: str) -> Iterator[tuple[str, str]]:
+    """Yield the texts of a recorded value; none where it was not recorded."""
+    if not isinstance(value, UnsetType):
+        yield from texts_in(canonical.decode_value(bytes(value)), name)

@@ -1,0 +1,250 @@
+"""Writes lists of sessions, one session, and matches as lines of text.
+
+Knows views and words. Must not know where they come from. Text from a recording is escaped here.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from redrive.record.event import Usage
+from redrive.reports.escape import cut, escape
+from redrive.reports.views import (
+    ActorView,
+    BranchView,
+    CallView,
+    ClosureMark,
+    Excerpt,
+    MatchView,
+    SessionList,
+    SessionView,
+    StepView,
+    ThreadView,
+    TimelineEntry,
+)
+
+_TASK_CHARS = 100
+_TEXT_CHARS = 500
+_NO_TIME = "no time recorded"
+_USAGE_WORDS = {
+    "input_tokens": "in",
+    "output_tokens": "out",
+    "cache_read_tokens": "cache read",
+    "cache_write_tokens": "cache write",
+    "reasoning_tokens": "reasoning",
+}
+
+
+def usage_text(usage: Usage | None) -> str:
+    """Write token counts and cost, each only where it was recorded."""
+    if usage is None:
+        return "tokens not recorded"
+    parts = [
+        f"{word} {getattr(usage, name)}"
+        for name, word in _USAGE_WORDS.items()
+        if getattr(usage, name) is not None
+    ]
+    if not parts and usage.total_tokens is not None:
+        parts = [f"total {usage.total_tokens}"]
+    tokens = f"tokens {', '.join(parts)}" if parts else "tokens not recorded"
+    return tokens if usage.cost_usd is None else f"{tokens}; cost {escape(usage.cost_usd)} USD"
+
+
+def excerpt_text(excerpt: Excerpt, limit: int = _TEXT_CHARS) -> str:
+    """Write an excerpt on one line."""
+    chars = excerpt.chars if excerpt.chars is not None else len(excerpt.text)
+    shown = escape(excerpt.text[:limit])
+    return shown if chars <= limit else f"{shown}… ({chars} characters)"
+
+
+def session_list_lines(listed: SessionList) -> Iterator[str]:
+    """Yield the lines of `sessions`: each thread with its sessions, oldest first."""
+    views = {view.session_id: view for view in listed.sessions}
+    for thread in listed.threads:
+        is_alone = len(thread.sessions) == 1
+        if not is_alone:
+            yield f"thread {escape(thread.thread)}: {len(thread.sessions)} sessions"
+        for session_id in thread.sessions:
+            lines = _listed(views[session_id])
+            yield from lines if is_alone else (f"  {line}" for line in lines)
+    count, threads = len(listed.sessions), len(listed.threads)
+    yield f"{count} session{_s(count)} in {threads} thread{_s(threads)}"
+
+
+def _s(count: int) -> str:
+    return "" if count == 1 else "s"
+
+
+def _listed(view: SessionView) -> Iterator[str]:
+    yield f"{escape(view.session_id)}  {_span(view)}"
+    if view.task:
+        yield f"    task  {cut(view.task, _TASK_CHARS)}"
+    yield f"    {_counts(view)}; {usage_text(view.usage)}"
+    yield f"    {_state(view)}, revision {view.revision}, head {view.head[:16]}"
+
+
+def _span(view: SessionView) -> str:
+    if view.first is None or view.last is None:
+        return _NO_TIME
+    return view.first if view.first == view.last else f"{view.first} – {view.last}"
+
+
+def _counts(view: SessionView) -> str:
+    counts = (
+        (view.events, "events"),
+        (view.model_calls, "model calls"),
+        (view.tool_calls, "tool calls"),
+        (view.branches, "branches"),
+    )
+    return ", ".join(f"{count} {word}" for count, word in counts if count is not None)
+
+
+def _state(view: SessionView) -> str:
+    if view.complete is None:
+        return "completeness not known"
+    return "complete" if view.complete else "incomplete"
+
+
+def header_lines(view: SessionView, outcome: str | None) -> Iterator[str]:
+    """Yield what is known of one session as a whole."""
+    yield f"Session   {escape(view.session_id)} (revision {view.revision}, {view.format})"
+    yield f"Head      {view.head}"
+    if view.task:
+        yield f"Task      {cut(view.task, _TEXT_CHARS)}"
+    agent = " ".join(filter(None, (view.agent, view.agent_version)))
+    for label, value in (
+        ("Agent", agent),
+        ("Folder", view.cwd),
+        ("Git", view.git),
+        ("Parent", view.parent_session),
+        ("Outcome", outcome),
+    ):
+        if value:
+            yield f"{label:<9} {escape(value)}"
+    yield f"Time      {_span(view)}"
+    yield f"Counts    {_counts(view)}"
+    yield f"Usage     {usage_text(view.usage)}"
+    yield f"Record    {_state(view)}{_orphans(view)}"
+
+
+def _orphans(view: SessionView) -> str:
+    parts = [
+        f"{count} {word}"
+        for count, word in (
+            (view.orphan_calls, "calls without a result"),
+            (view.orphan_results, "results without a call"),
+            (view.inherited, "events copied from a parent session"),
+        )
+        if count
+    ]
+    return f": {', '.join(parts)}" if parts else ""
+
+
+def thread_lines(thread: ThreadView, session_id: str) -> Iterator[str]:
+    """Yield the thread that a session belongs to, where it is not alone in it."""
+    if len(thread.sessions) == 1:
+        return
+    yield ""
+    yield f"Thread    {escape(thread.thread)}"
+    for name in thread.sessions:
+        yield f"  {'*' if name == session_id else '-'} {escape(name)}"
+
+
+def actor_lines(actors: Iterable[ActorView]) -> Iterator[str]:
+    """Yield the flows of execution."""
+    yield ""
+    yield "Actors"
+    for actor in actors:
+        line = (
+            f"  {escape(actor.actor)}: {actor.decisions} decisions, {actor.tool_calls} tool calls,"
+            f" {actor.nodes} nodes"
+        )
+        if actor.head_node:
+            line += f", head {escape(actor.head_node)}"
+        yield line if not actor.started_at else f"{line}, started at {escape(actor.started_at)}"
+
+
+def branch_lines(branches: Iterable[BranchView]) -> Iterator[str]:
+    """Yield every branch, the live one of each actor first."""
+    yield ""
+    yield "Branches"
+    for branch in branches:
+        line = f"  {escape(branch.actor)}  {branch.state}: {branch.steps} steps"
+        if branch.fork:
+            line += f", {branch.own_steps} after the fork at {escape(branch.fork)}"
+        line += f", leaf {escape(branch.leaf)}"
+        yield line if branch.last is None else f"{line}, last {branch.last}"
+
+
+def step_lines(steps: Iterable[StepView]) -> Iterator[str]:
+    """Yield the decisions of the path that is shown, each with its closure, tokens and calls."""
+    yield ""
+    yield "Steps"
+    for step in steps:
+        yield " ".join(
+            filter(
+                None,
+                (
+                    f"  {step.step}",
+                    step.ts or _NO_TIME,
+                    _closure(step.closure),
+                    escape(step.model) if step.model else "",
+                    f"({usage_text(step.usage)})" if step.usage is not None else "",
+                    "(copied from the parent session)" if step.inherited else "",
+                    f"node {escape(step.node_id)}",
+                ),
+            )
+        )
+        if step.text is not None:
+            yield f"      says: {excerpt_text(step.text)}"
+        elif step.reasoning is not None:
+            yield f"      thinks: {excerpt_text(step.reasoning)}"
+        for call in step.calls:
+            yield f"      {_call(call)}"
+
+
+def _closure(mark: ClosureMark | None) -> str:
+    if mark is None:
+        return "[not audited]"
+    if mark.status == "closed":
+        return "[closed]"
+    classes = ", ".join(dict.fromkeys(missing.input_class for missing in mark.missing))
+    claim = "decision-closed, " if mark.decision_closed else ""
+    return f"[open: {claim}missing {classes}]" if classes else "[open]"
+
+
+def _call(call: CallView) -> str:
+    arguments = "" if call.arguments is None else f" {excerpt_text(call.arguments, 2000)}"
+    code = "" if call.exit_code is None else f", exit {call.exit_code}"
+    size = "" if call.result_bytes is None else f", {call.result_bytes} bytes"
+    return f"{escape(call.tool)}{arguments} → {escape(call.status)}{code}{size}"
+
+
+def timeline_lines(entries: Iterable[TimelineEntry]) -> Iterator[str]:
+    """Yield what happened, one line per event."""
+    yield ""
+    yield "Timeline"
+    for entry in entries:
+        step = "" if entry.step is None else f"step {entry.step}"
+        marks = [word for word in ("discarded", "inherited") if getattr(entry, word)]
+        line = (
+            f"  {entry.ts or _NO_TIME}  {escape(entry.actor)}  {step:<8}  {entry.kind:<16}"
+            f"  {escape(entry.what)}"
+        )
+        if entry.status is not None:
+            line += f" → {escape(entry.status)}"
+        yield f"{line}  [{', '.join(marks)}]" if marks else line
+
+
+def match_lines(matches: Iterable[MatchView]) -> Iterator[str]:
+    """Yield the lines that match, grouped by session."""
+    session_id = None
+    for match in matches:
+        if match.session_id != session_id:
+            session_id = match.session_id
+            yield escape(session_id)
+        step = "" if match.step is None else f" step {match.step}"
+        tool = "" if match.tool is None else f" {escape(match.tool)}"
+        mark = " [discarded]" if match.discarded else ""
+        yield (
+            f"  {match.seq}{step} {escape(match.actor)} {match.kind}{tool}"
+            f" {escape(match.field)}:{match.line}{mark}: {escape(match.text)}"
+        )
