@@ -20,6 +20,7 @@ from msgspec import UnsetType
 
 from redrive.audit.gaps import ProvenanceGap
 from redrive.audit.renderers import GrowingRenderer, Message, Renderer, compare_context
+from redrive.errors import PluginError
 from redrive.record.event import (
     ContextReplaced,
     ToolCall,
@@ -70,14 +71,20 @@ class Assembly:
             self._messages.append(message)
 
     def compare(self, context: str) -> ProvenanceGap | None:
-        """Compare the recorded context of the next step with the rendered list."""
-        return compare_context(context, self._render())
+        """Compare the recorded context of the next step with the rendered list.
 
-    def _render(self) -> bytes:
+        Raises:
+            PluginError: the renderer failed.
+        """
         renderer = self._renderer
+        if renderer is None:
+            return None
         if isinstance(renderer, GrowingRenderer):
-            return renderer.close_pieces(self._pieces)
-        return b"" if renderer is None else renderer(tuple(self._messages))
+            return compare_context(context, renderer.close_pieces(self._pieces))
+        try:
+            return compare_context(context, renderer(tuple(self._messages)))
+        except Exception as error:
+            raise PluginError(f"the renderer failed: {type(error).__name__}: {error}") from error
 
     def replace(self, replaced: ContextReplaced) -> None:
         """Start over from a compaction whose new list is recorded."""

@@ -264,7 +264,8 @@ class _Auditor:
         is_recorded = conditions.judge_sampling(facts, body, found)
         conditions.judge_model(facts, body, found)
         recorded_step = facts.recorded_step
-        self._judge_attached(facts, recorded_step, found)
+        if facts.attached:
+            self._judge_attached(facts, recorded_step, found)
         missing: tuple[ProvenanceGap, ...] = self.session_gaps
         if found.gaps:
             missing = sort_gaps((*found.gaps, *missing))
@@ -345,12 +346,12 @@ class _Auditor:
     def _judge_attached(self, facts: StepFacts, recorded_step: int | None, found: Findings) -> None:
         """Judge reads and derived values; one that names another step opens that step."""
         own = facts.step.step if recorded_step is None else recorded_step
-        for event, read, _ in facts.reads:
-            gap = find_read_gap(READ_CLASSES[event.kind], read)
-            self._place(gap, read.step, own, facts.step, found)
-        for _, derived, mark in facts.derived:
-            gap = conditions.find_derived_gap(derived, mark)
-            self._place(gap, derived.step, own, facts.step, found)
+        for event, payload, mark in facts.attached:
+            if event.kind is Kind.VALUE_DERIVED:
+                gap = conditions.find_derived_gap(payload, mark)
+            else:
+                gap = find_read_gap(READ_CLASSES[event.kind], payload)
+            self._place(gap, payload.step, own, facts.step, found)
 
     def _place(
         self,

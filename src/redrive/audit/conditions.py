@@ -10,6 +10,7 @@ Source: DESIGN.md §4, §10.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 from msgspec import Raw, UnsetType
@@ -50,6 +51,9 @@ INEXACT_CAUSES = {
     Kind.CLOCK_READ: "inexact_clock",
     Kind.PRNG_READ: "inexact_prng",
 }
+
+
+_get_parameters = attrgetter(*PARAMETERS)
 
 
 @dataclass(slots=True)
@@ -240,7 +244,7 @@ def _line_parameters(request: ModelRequest | None) -> dict[str, Any]:
     sampling = None if request is None else request.sampling
     if sampling is None:
         return {}
-    given = ((name, getattr(sampling, name)) for name in PARAMETERS)
+    given = zip(PARAMETERS, _get_parameters(sampling), strict=True)
     return {name: value for name, value in given if value is not None}
 
 

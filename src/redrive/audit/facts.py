@@ -3,6 +3,7 @@
 Knows events and their payloads. Must not know what counts as a gap.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,8 +26,8 @@ Item = tuple[Event, Any, str | None]
 class StepFacts:
     """The events of one step by what they are to the audit, each list in seq order.
 
-    `others` are events whose payload was not needed (user messages, errors, notes); `inexact` are
-    those that hold a number which could not be represented.
+    `attached` are reads and derived values; `others` are events whose payload was not needed (user
+    messages, errors, notes); `inexact` hold a number which could not be represented.
     """
 
     step: Step
@@ -34,8 +35,7 @@ class StepFacts:
     responses: list[Item] = field(default_factory=list)
     calls: list[Item] = field(default_factory=list)
     results: list[Item] = field(default_factory=list)
-    reads: list[Item] = field(default_factory=list)
-    derived: list[Item] = field(default_factory=list)
+    attached: list[Item] = field(default_factory=list)
     others: list[Event] = field(default_factory=list)
     inexact: list[Event] = field(default_factory=list)
 
@@ -56,17 +56,10 @@ class StepFacts:
         return next((item[1].step for item in self.responses if item[1].step is not None), None)
 
 
-_LISTS = {
-    Kind.MODEL_RESPONSE: "responses",
-    Kind.TOOL_CALL: "calls",
-    Kind.TOOL_RESULT: "results",
-    Kind.CLOCK_READ: "reads",
-    Kind.PRNG_READ: "reads",
-    Kind.VALUE_DERIVED: "derived",
-}
+_ATTACHED = frozenset({Kind.CLOCK_READ, Kind.PRNG_READ, Kind.VALUE_DERIVED})
 
 
-def read_facts(step: Step, seqs: tuple[int, ...], reader: EventReader) -> StepFacts:
+def read_facts(step: Step, seqs: Iterable[int], reader: EventReader) -> StepFacts:
     """Read and decode these events of a step."""
     facts = StepFacts(step)
     for event in reader.read_events(seqs):
@@ -75,10 +68,19 @@ def read_facts(step: Step, seqs: tuple[int, ...], reader: EventReader) -> StepFa
             facts.inexact.append(event)
         if kind is Kind.MODEL_REQUEST:
             facts.request = payload_of(event)
-        elif kind in _LISTS:
-            raw = bytes(event.payload)
-            mark = find_mark(raw.decode()) if may_hold_mark(raw) else None
-            getattr(facts, _LISTS[kind]).append((event, payload_of(event), mark))
+        elif kind is Kind.MODEL_RESPONSE:
+            facts.responses.append(_item(event))
+        elif kind is Kind.TOOL_CALL:
+            facts.calls.append(_item(event))
+        elif kind is Kind.TOOL_RESULT:
+            facts.results.append(_item(event))
+        elif kind in _ATTACHED:
+            facts.attached.append(_item(event))
         else:
             facts.others.append(event)
     return facts
+
+
+def _item(event: Event) -> Item:
+    raw = bytes(event.payload)
+    return event, payload_of(event), find_mark(raw.decode()) if may_hold_mark(raw) else None

@@ -52,7 +52,7 @@ PART_REFERENCES: Mapping[str, tuple[tuple[str, ...], ...]] = {
 }
 _NEEDLES = ('"file_id"', '"file_url"', '"image_url"', '"url"', '"item_reference"')
 _SHOWN_CHARS = 120
-_LISTS = ("messages", "input", "system", "content", "output")
+_NESTED = ("content", "output")
 
 
 class Reference(NamedTuple):
@@ -105,7 +105,7 @@ def part_references(messages: object) -> Iterator[Reference]:
             stack.extend(reversed(value))
         elif isinstance(value, dict):
             yield from _part(value)
-            stack.extend(value[name] for name in reversed(_LISTS) if name in value)
+            stack.extend(value[name] for name in reversed(_NESTED) if name in value)
 
 
 def _part(part: Mapping[str, Any]) -> Iterator[Reference]:
