@@ -108,7 +108,7 @@ def _count_trace(trace: Trace, tally: FileTally) -> None:
     counts["external_results"] = len(external)
     _add_extra(tally, counts, always=("roots",) if spans else ())
     if trace.repeated:
-        tally.lost.append(f"{len(trace.repeated)} spans of trace {trace.id} were exported again")
+        tally.lost.append(f"spans exported again in trace {trace.id}: {len(trace.repeated)}")
 
 
 def _count_calls(trace: Trace, tally: FileTally) -> None:

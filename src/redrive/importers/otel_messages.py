@@ -122,7 +122,8 @@ def exchange_of_events(events: Iterable[tuple[str, Any]]) -> Exchange:
             stop = get_field(choice, "finish_reason", str) or message.stop_reason
             outputs.append(msgspec.structs.replace(message, stop_reason=stop))
         else:
-            inputs.append(parse_message(body, name.split(".")[1]))
+            role = name.split(".")[1] if is_message_event(name) else "unknown"
+            inputs.append(parse_message(body, role))
     return Exchange(tuple(inputs) if inputs else None, tuple(outputs) if outputs else None)
 
 

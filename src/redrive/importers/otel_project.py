@@ -18,7 +18,7 @@ Rules:
 Source: DESIGN.md §3; docs/formats/otel.md "One trace, one session".
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -263,7 +263,7 @@ class Projection:
         """Find the model call that made a tool call: of several, the last that began before."""
         owners = self.owners.get(call_id, [])
         moment = _LATEST if ts_ns is None else ts_ns
-        n_before = bisect_right(owners, moment, key=lambda owner: _start_of(owner)[0])
+        n_before = bisect_left(owners, moment, key=lambda owner: _start_of(owner)[0])
         return owners[max(n_before - 1, 0)] if owners else None
 
     # --- a tool span
