@@ -69,6 +69,7 @@ def write_artefact(
         put_row(database, PartRow(artefact, number, part))
         number += 1
     if state.digest() != sha256 or known_bytes != size:
+        database.execute("DELETE FROM parts WHERE artefact = ?", (artefact,))
         raise RecordError(
             f"a source changed while it was read: expected {size} bytes of sha256 {sha256.hex()}, "
             f"found {known_bytes} of {state.hexdigest()}",

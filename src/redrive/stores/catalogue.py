@@ -5,7 +5,8 @@ Knows rows and names. Must not know events or payloads.
 Source: DESIGN.md §3 "Names": ID alone is the newest revision, `ID@2` the second; never a merge.
 """
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -21,6 +22,7 @@ from redrive.stores.rows import (
     find_row,
     put_row,
     read_rows,
+    seal_of,
 )
 
 _CANDIDATES = 5
@@ -62,8 +64,7 @@ def get_session(database: Database, session_id: str) -> SessionRow:
     """
     row = get_catalogue_row(database, session_id)
     projection = find_row(database, ProjectionRow, "WHERE id = ?", (row.projection,))
-    sources = read_rows(database, StoredSource, "WHERE session_id = ? ORDER BY role", (session_id,))
-    return _session_row(row, projection, list(sources))
+    return _session_row(row, projection, _sources(database, session_id))
 
 
 def get_catalogue_row(database: Database, session_id: str) -> CatalogueRow:
@@ -74,12 +75,18 @@ def get_catalogue_row(database: Database, session_id: str) -> CatalogueRow:
     return row
 
 
+def require_session(database: Database, session_id: str) -> None:
+    """Raise a `UsageError` where there is no session of this exact id, sound or not."""
+    if database.find("SELECT 1 FROM sessions WHERE session_id = ?", (session_id,)) is None:
+        raise _unknown(session_id)
+
+
 def get_projection(database: Database, session_id: str) -> ProjectionRow:
     """Give the current projection of a session; raises as `get_session` does."""
     row = get_catalogue_row(database, session_id)
     projection = find_row(database, ProjectionRow, "WHERE id = ?", (row.projection,))
     if projection is None or projection.session_id != session_id:
-        raise _tampered(row)
+        raise _tampered(row, "its projection is missing or another's")
     return projection
 
 
@@ -89,7 +96,7 @@ def put_source(database: Database, row: SourceRow) -> None:
     Raises:
         UsageError: there is no such session.
     """
-    get_catalogue_row(database, row.session_id)
+    catalogue = get_catalogue_row(database, row.session_id)
     stored = StoredSource(
         row.session_id,
         row.role,
@@ -100,6 +107,18 @@ def put_source(database: Database, row: SourceRow) -> None:
         canonical.encode(row.report).decode(),
     )
     put_row(database, stored, replaces=True)
+    sources = digest_of_sources(_sources(database, row.session_id))
+    put_row(database, msgspec.structs.replace(catalogue, sources=sources), replaces=True)
+
+
+def digest_of_sources(sources: Iterable[StoredSource]) -> bytes:
+    """Hash the seals of a session's sources, which stand in the order of their roles."""
+    return hashlib.sha256(b"".join(map(seal_of, sources))).digest()
+
+
+def _sources(database: Database, session_id: str) -> list[StoredSource]:
+    where = "WHERE session_id = ? ORDER BY role"
+    return list(read_rows(database, StoredSource, where, (session_id,)))
 
 
 def list_sources(database: Database, sha256: bytes) -> list[SourceRow]:
@@ -229,7 +248,9 @@ def _session_row(
     row: CatalogueRow, projection: ProjectionRow | None, sources: list[StoredSource]
 ) -> SessionRow:
     if projection is None or projection.session_id != row.session_id:
-        raise _tampered(row)
+        raise _tampered(row, "its projection is missing or another's")
+    if digest_of_sources(sources) != row.sources:
+        raise _tampered(row, "its sources are not those that it was read from")
     return SessionRow(
         session_id=row.session_id,
         base_id=row.base_id,
@@ -245,10 +266,9 @@ def _session_row(
     )
 
 
-def _tampered(row: CatalogueRow) -> TamperError:
+def _tampered(row: CatalogueRow, what: str) -> TamperError:
     return TamperError(
-        f"session {row.session_id} names a projection that is not its own, or is missing",
-        hint="`redrive verify` lists all that is damaged",
+        f"session {row.session_id}: {what}", hint="`redrive verify` lists all that is damaged"
     )
 
 

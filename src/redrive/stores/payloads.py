@@ -1,12 +1,15 @@
 """How an event becomes one stored line, and a stored line that event again, byte for byte.
 
 Knows events and large texts. Must not know segments. The large fields of a model request are taken
-out of its payload and stored as texts; a payload with a line break inside is stored as a string.
-Such a payload stands in its line as `{"$stored": [[field, offset, sha256], …], "rest": …}`: `rest`
-is the payload with the empty string at each offset, to be replaced from the last to the first.
+out of its payload and stored as texts; a payload with a line break inside, or one that is nested
+deeply, is stored as a string. Such a payload stands in its line as
+`{"$stored": [[field, offset, sha256], …], "rest": …}`: `rest` is the payload with the empty string
+at each offset, to be replaced from the last to the first.
 
 Source: DESIGN.md §3 "Evidence is bytes".
 """
+
+from typing import Annotated
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -16,9 +19,11 @@ from redrive.record.event import Event, Kind
 from redrive.stores.texts import TextStore
 
 MIN_TEXT_BYTES = 2048
+MAX_DEPTH = 400  # the decoders follow at most Python's recursion limit, 1,000 by default
 _PREFIX = b'{"$stored":'
 MARK = b'"payload":' + _PREFIX
 _HOLE = b'""'
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 
 class _Fields(msgspec.Struct, frozen=True, gc=False):
@@ -33,8 +38,8 @@ class TextRef(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A hole in a payload: its field (empty: all of it), byte offset, and the text's sha256."""
 
     field: str
-    offset: int
-    sha256: str
+    offset: Annotated[int, msgspec.Meta(ge=0)]
+    sha256: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 
 
 class _Stored(msgspec.Struct, frozen=True, gc=False):
@@ -70,10 +75,12 @@ class Packer:
         """
         payload = rest = bytes(event.payload)
         refs: list[TextRef] = []
-        if event.kind is Kind.MODEL_REQUEST and len(payload) > MIN_TEXT_BYTES:
+        is_deep = _is_deep(payload)
+        if event.kind is Kind.MODEL_REQUEST and len(payload) > MIN_TEXT_BYTES and not is_deep:
             rest, refs = self._take_texts(event.actor, payload)
-        if refs or b"\n" in rest or payload.startswith(_PREFIX):
-            whole = _encode(rest.decode()) if b"\n" in rest else rest
+        is_string = is_deep or b"\n" in rest
+        if refs or is_string or payload.startswith(_PREFIX):
+            whole = _encode(rest.decode()) if is_string else rest
             stored = _encode(_Stored(tuple(refs), Raw(whole)))
             event = msgspec.structs.replace(event, payload=Raw(stored))
         try:
@@ -102,6 +109,20 @@ class Packer:
         digest = self._texts.put(token, self._previous.get((actor, name)))
         self._previous[actor, name] = digest
         return TextRef(name, start, digest.hex())
+
+
+def _is_deep(payload: bytes) -> bool:
+    """Say whether a payload is nested so deeply that a line around it might not be decoded.
+
+    Brackets in texts are counted too: such a payload is merely stored as a string.
+    """
+    if payload.count(b"[") + payload.count(b"{") <= MAX_DEPTH:
+        return False
+    depth = deepest = 0
+    for bracket in payload.translate(None, _NO_BRACKETS):
+        depth += 1 if bracket in b"[{" else -1
+        deepest = max(deepest, depth)
+    return deepest > MAX_DEPTH
 
 
 def unpack(line: bytes, texts: TextStore) -> Event:

@@ -46,7 +46,7 @@ class PartRow(Row, frozen=True, gc=False):
 
 
 class CatalogueRow(Row, frozen=True, gc=False):
-    """One session revision and its current projection."""
+    """One session revision, its current projection, and a digest of its sources' seals."""
 
     table = "sessions"
     session_id: str
@@ -54,6 +54,7 @@ class CatalogueRow(Row, frozen=True, gc=False):
     revision: int
     format: str
     projection: int
+    sources: bytes
 
 
 class ProjectionRow(Row, frozen=True, gc=False):

@@ -23,8 +23,8 @@ _TABLES_V1 = (
         seal BLOB NOT NULL, PRIMARY KEY (artefact, number))""",
     """CREATE TABLE sessions (
         session_id TEXT PRIMARY KEY, base_id TEXT NOT NULL, revision INTEGER NOT NULL,
-        format TEXT NOT NULL, projection INTEGER NOT NULL, seal BLOB NOT NULL,
-        UNIQUE (base_id, revision))""",
+        format TEXT NOT NULL, projection INTEGER NOT NULL, sources BLOB NOT NULL,
+        seal BLOB NOT NULL, UNIQUE (base_id, revision))""",
     """CREATE TABLE projections (
         id INTEGER PRIMARY KEY, session_id TEXT NOT NULL, importer_version INTEGER NOT NULL,
         events INTEGER NOT NULL, head BLOB NOT NULL, first_ts_ns INTEGER, last_ts_ns INTEGER,

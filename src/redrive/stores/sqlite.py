@@ -154,7 +154,9 @@ class SqliteStore:
         if replaces is None:
             base_id = canonical.safe_text(base_id)
             session_id, revision = catalogue.next_revision(self._database, base_id)
-            row = CatalogueRow(session_id, base_id, revision, fmt, number)
+            row = CatalogueRow(
+                session_id, base_id, revision, fmt, number, catalogue.digest_of_sources(())
+            )
         else:
             old = catalogue.get_catalogue_row(self._database, replaces)
             row = msgspec.structs.replace(old, projection=number)
@@ -233,7 +235,7 @@ class SqliteStore:
             UsageError: there is no such session.
         """
         if session_id is not None:
-            session_id = catalogue.resolve_name(self._database, session_id)
+            catalogue.require_session(self._database, session_id)
         return verify_store(self._database, TextStore(self._database), session_id, head)
 
 

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from redrive.errors import StoreError, TamperError
 from redrive.stores.artefacts import open_artefact
+from redrive.stores.catalogue import digest_of_sources
 from redrive.stores.database import Database
 from redrive.stores.payloads import find_texts
 from redrive.stores.port import Fault, Verification
@@ -84,6 +85,7 @@ class _Check:
         self._texts = texts
         self._text_faults: dict[bytes, str | None] = {}
         self._artefact_faults: dict[bytes, str | None] = {}
+        self._sources: dict[str, list[StoredSource]] = {}
         self._reported: set[bytes] = set()
         self.checked = 0
         self.heads: dict[str, str] = {}
@@ -134,6 +136,7 @@ class _Check:
 
     def _check_sources(self, session_id: str | None) -> None:
         for row in self._sound_rows(StoredSource, session_id):
+            self._sources.setdefault(row.session_id, []).append(row)
             fault = self._artefact_fault(row.sha256)
             if fault is not None:
                 self._reported.add(row.sha256)
@@ -141,10 +144,14 @@ class _Check:
 
     def _check_sessions(self, session_id: str | None) -> None:
         shown = {row.projection: row for row in self._sound_rows(CatalogueRow, session_id)}
+        for catalogue in shown.values():
+            sources = sorted(self._sources.get(catalogue.session_id, []), key=lambda s: s.role)
+            if digest_of_sources(sources) != catalogue.sources:
+                what = "its sources are not those that it was read from"
+                self.fault(catalogue.session_id, None, what)
         for row in self._sound_rows(ProjectionRow, session_id):
             self.digests.add(row.head.hex())
-            catalogue = shown.get(row.id)
-            if catalogue is not None and catalogue.session_id == row.session_id:
+            if row.id in shown and shown[row.id].session_id == row.session_id:
                 self.heads[row.session_id] = row.head.hex()
                 del shown[row.id]
             self._check_segments(row)

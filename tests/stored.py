@@ -1,0 +1,125 @@
+"""Sessions to put into a store, and ways to damage the file that holds them."""
+
+import hashlib
+import io
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from msgspec import Raw
+
+from redrive import canonical
+from redrive.record.event import (
+    Event,
+    Kind,
+    ModelRequest,
+    ModelResponse,
+    Source,
+    UserMessage,
+    dump_payload,
+)
+from redrive.stores.port import SessionRow, SourceRow, Store
+from redrive.stores.sqlite import open_store
+
+_WORDS = [f"{canonical.digest(str(n).encode())[: 2 + n % 7]}" for n in range(800)]
+NS = 10**9
+
+
+def message(seed: str, size: int = 500) -> str:
+    """Draw a text of `size` characters or a little more, with the word statistics of a language."""
+    draws = canonical.stream(seed, "message")
+    text = ""
+    while len(text) < size:
+        draw = next(draws)
+        text += _WORDS[draw % (1 + (draw >> 32) % len(_WORDS))] + " "
+    return text
+
+
+def messages(count: int, size: int = 500) -> list[str]:
+    """Draw several messages."""
+    return [message(str(number), size) for number in range(count)]
+
+
+def body_of(texts: list[str]) -> str:
+    """Write the request body that a chat API gets with these messages."""
+    return canonical.encode(
+        {"model": "m", "messages": [{"role": "user", "content": text} for text in texts]}
+    ).decode()
+
+
+def event_at(
+    session_id: str, seq: int, kind: Kind, payload: Raw, *, artefact: str = "0" * 64
+) -> Event:
+    """Make an event whose place follows from its seq."""
+    return Event(
+        id=f"e{seq}",
+        session_id=session_id,
+        seq=seq,
+        kind=kind,
+        node_id=f"n{seq}",
+        parent_id=f"n{seq - 1}" if seq else None,
+        source=Source(artefact, seq * 100, 100),
+        payload=payload,
+        ts_ns=(1000 + seq) * NS,
+    )
+
+
+def steps_of(session_id: str, texts: list[str], *, artefact: str = "0" * 64) -> Iterator[Event]:
+    """Yield user message, growing request and response of each step."""
+    for number, text in enumerate(texts):
+        request = ModelRequest(api="openai.chat", body=body_of(texts[: number + 1]))
+        for offset, (kind, payload) in enumerate(
+            (
+                (Kind.USER_MESSAGE, UserMessage(text=text)),
+                (Kind.MODEL_REQUEST, request),
+                (Kind.MODEL_RESPONSE, ModelResponse(text=f"answer {number}")),
+            )
+        ):
+            yield event_at(
+                session_id, 3 * number + offset, kind, dump_payload(payload), artefact=artefact
+            )
+
+
+def put_bytes(store: Store, data: bytes, extends: bytes | None = None) -> str:
+    """Store a source; give its digest."""
+    sha256 = hashlib.sha256(data).hexdigest()
+    tail, base = data, None
+    if extends is not None:
+        tail, base = data[len(extends) :], hashlib.sha256(extends).hexdigest()
+    store.put_artefact(sha256, len(data), io.BytesIO(tail), base)
+    return sha256
+
+
+def put_session(
+    store: Store, base_id: str, texts: list[str], *, role: str = "main"
+) -> tuple[SessionRow, list[Event]]:
+    """Store a session of growing requests with its source; give its row and its events."""
+    data = "\n".join(body_of(texts[: n + 1]) for n in range(len(texts))).encode()
+    with store.transaction():
+        sha256 = put_bytes(store, data)
+        writer = store.create(base_id, "test", 1)
+        events = list(steps_of(writer.session_id, texts, artefact=sha256))
+        for event in events:
+            writer.append(event)
+        writer.close()
+        store.set_summary(writer.session_id, {"events": len(events)})
+        store.add_source(SourceRow(writer.session_id, role, sha256, len(data), "test", 1, {"n": 1}))
+    return store.get_session(writer.session_id), events
+
+
+@contextmanager
+def opened(path: Path, **options: bool | int) -> Iterator[Store]:
+    """Open a store for a while, making it if need be."""
+    with closing(open_store(path, create=True, **options)) as store:  # type: ignore[arg-type]
+        yield store
+
+
+@contextmanager
+def raw_database(path: Path) -> Iterator[sqlite3.Connection]:
+    """Reach behind the store's back; what is changed is committed."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA synchronous=OFF")
+        with connection:
+            yield connection
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
