@@ -13,7 +13,7 @@ Rules (DESIGN.md §3 "DAG first"):
 * a broken chain or a cycle is named, never guessed around.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -330,13 +330,31 @@ class _PathBuilder:
         if len(nodes) == len(self.spine):
             return list(self.spine)
         place = {node: position for position, node in enumerate(self.spine)}
-        keyed = []
-        for node in nodes:
-            above = node
-            while above not in place:
-                above = self.index.node_parent[above]
-            keyed.append((place[above], node != above, node))
+        decision_place: dict[int, int] = {}
+        for node, position in place.items():
+            decision_place.setdefault(self.index.node_group[node], position)
+        keyed = [
+            (self._place_of(node, place, decision_place), node not in place, node) for node in nodes
+        ]
         return [node for *_, node in sorted(keyed)]
+
+    def _place_of(
+        self, node: int, place: Mapping[int, int], decision_place: Mapping[int, int]
+    ) -> int:
+        """Find where on the spine a node belongs: below the spine node above it.
+
+        Where its links end or turn in a circle before they meet the spine, it is where the decision
+        is that it, or the last decision above it, shares with the spine.
+        """
+        seen: set[int] = set()
+        shared = 0
+        while node >= 0 and node not in seen:
+            if node in place:
+                return place[node]
+            seen.add(node)
+            shared = decision_place.get(self.index.node_group[node], shared)
+            node = self.index.node_parent[node]
+        return shared
 
     def _split(self, nodes: Iterable[int]) -> "_Parts":
         parts = _Parts([], [], [], [], [])

@@ -274,3 +274,25 @@ def test_what_is_not_there_is_a_usage_error():
         session.path(path="u")
     assert session.path().steps == ()
     assert session.index.actor_number("nobody") is None
+
+
+def test_a_piece_of_a_decision_without_a_link_to_the_path_stands_beside_its_decision():
+    log = Builder()
+    log.add("piece", Kind.MODEL_RESPONSE, group="g")
+    log.add("below", Kind.TOOL_RESULT, "piece", call_id="a")
+    log.add("first", Kind.MODEL_RESPONSE, group="f")
+    log.add("last", Kind.TOOL_CALL, "first", group="g", call_id="a")
+    log.add("user", Kind.USER_MESSAGE, "last")
+    path = log.path(path="user")
+    assert path.node_path == ("first", "last", "piece", "below", "user")
+
+
+def test_pieces_of_a_decision_that_are_their_own_ancestors_do_not_stop_the_walk():
+    log = Builder()
+    log.add("one", Kind.MODEL_RESPONSE, "two", group="g")
+    log.add("two", Kind.NOTE, "one")
+    log.add("last", Kind.TOOL_CALL, group="g")
+    log.add("user", Kind.USER_MESSAGE, "last")
+    path = log.path(path="user")
+    assert path.node_path[0] == "last"
+    assert set(path.node_path) >= {"last", "user", "one"}
