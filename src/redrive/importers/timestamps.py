@@ -25,7 +25,8 @@ def parse_rfc3339(text: object) -> int | None:
             since = datetime.fromisoformat(text) - _EPOCH
         except ValueError:
             return None
-        return (since.days * 86_400 + since.seconds) * 1_000_000_000 + since.microseconds * 1000
+        seconds = since.days * 86_400 + since.seconds
+        return _in_range(seconds * 1_000_000_000 + since.microseconds * 1000)
     match = _RFC3339.match(text)
     if match is None:
         return None
@@ -35,7 +36,7 @@ def parse_rfc3339(text: object) -> int | None:
         seconds = (moment - _EPOCH) // timedelta(seconds=1)
     except (ValueError, OverflowError):
         return None
-    return seconds * 1_000_000_000 + int((fraction or "0")[:9].ljust(9, "0"))
+    return _in_range(seconds * 1_000_000_000 + int((fraction or "0")[:9].ljust(9, "0")))
 
 
 def _has_usual_shape(text: str) -> bool:
@@ -61,4 +62,9 @@ def parse_epoch(value: object, per_second: int) -> int | None:
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int):
         return None
-    return value * (1_000_000_000 // per_second)
+    return _in_range(value * (1_000_000_000 // per_second))
+
+
+def _in_range(ts_ns: int) -> int | None:
+    """Give a time that 64 bits hold (until April 2262); one beyond counts as not recorded."""
+    return ts_ns if -(2**63) < ts_ns < 2**63 else None
