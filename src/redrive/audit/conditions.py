@@ -10,8 +10,6 @@ Source: DESIGN.md §4, §10.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from operator import attrgetter
-from typing import Any
 
 from msgspec import Raw, UnsetType
 
@@ -26,6 +24,7 @@ from redrive.record.event import (
     Kind,
     ModelRequest,
     ModelResponse,
+    Sampling,
     SessionStarted,
     ToolCall,
     ToolResult,
@@ -53,7 +52,7 @@ INEXACT_CAUSES = {
 }
 
 
-_get_parameters = attrgetter(*PARAMETERS)
+_NO_SAMPLING = Sampling()
 
 
 @dataclass(slots=True)
@@ -219,56 +218,57 @@ def find_derived_gap(derived: Derived, mark: str | None) -> ProvenanceGap | None
 
 
 def judge_sampling(facts: StepFacts, body: Body | None, found: Findings) -> bool:
-    """Judge sampling closure; say whether the sampling parameters are recorded."""
-    on_line = _line_parameters(facts.request)
-    in_body = {} if body is None else body.parameters
-    for name in PARAMETERS:
-        if name in on_line and name in in_body and on_line[name] != in_body[name]:
-            found.notes.append(f"sampling.{name} differs from request.body; the body counts")
-    known = {**on_line, **in_body}
-    is_recorded = body is not None or "temperature" in known
+    """Judge sampling closure; say whether the sampling parameters are recorded.
+
+    The lines hold them, or the stored body does: then an absent one is known to be absent.
+    """
+    request = facts.request
+    sampling = _NO_SAMPLING if request is None or request.sampling is None else request.sampling
+    seed, is_recorded = sampling.seed, sampling.temperature is not None
+    if body is not None:
+        is_recorded = True
+        _note_differences(sampling, body, found)
+        sent = canonical.get_field(body.parameters, "seed", int)
+        seed = seed if sent is None else sent
     if not is_recorded:
         found.gaps.append(make_gap("missing_parameter", "temperature"))
-    responses: list[ModelResponse] = [item[1] for item in facts.responses]
-    if any(r.chosen_tokens is not None or r.has_logits for r in responses):
-        return is_recorded
-    if canonical.get_field(known, "seed", int) is None:
+    for _, response, _ in facts.responses:
+        if response.chosen_tokens is not None or response.has_logits:
+            return is_recorded
+    if seed is None:
         found.gaps.append(make_gap("no_seed", "seed"))
-    elif not _is_serving_state_known(facts.request, body, responses):
+    elif not _is_serving_state_known(facts, sampling, body):
         found.notes.append(SERVING_STATE)
     return is_recorded
 
 
-def _line_parameters(request: ModelRequest | None) -> dict[str, Any]:
-    """Give the parameters that the lines record; absent and `null` ones are left out."""
-    sampling = None if request is None else request.sampling
-    if sampling is None:
-        return {}
-    given = zip(PARAMETERS, _get_parameters(sampling), strict=True)
-    return {name: value for name, value in given if value is not None}
+def _note_differences(sampling: Sampling, body: Body, found: Findings) -> None:
+    for name in PARAMETERS:
+        on_line, sent = getattr(sampling, name), body.parameters.get(name)
+        if on_line is not None and sent is not None and on_line != sent:
+            found.notes.append(f"sampling.{name} differs from request.body; the body counts")
 
 
-def _is_serving_state_known(
-    request: ModelRequest | None, body: Body | None, responses: list[ModelResponse]
-) -> bool:
+def _is_serving_state_known(facts: StepFacts, sampling: Sampling, body: Body | None) -> bool:
     """Say whether engine and prompt cache are recorded; without either, a seed is not enough."""
-    if not any(response.fingerprint for response in responses):
-        return False
-    sampling = None if request is None else request.sampling
-    extra = {} if sampling is None else sampling.extra
-    has_cache = (body is not None and body.has_cache) or any(map(extra.get, CACHE_FIELDS))
-    return not has_cache or any(
-        response.usage is not None and response.usage.cache_read_tokens is not None
-        for response in responses
-    )
+    is_fingerprinted = is_cache_counted = False
+    for _, response, _ in facts.responses:
+        if response.fingerprint:
+            is_fingerprinted = True
+        if response.usage is not None and response.usage.cache_read_tokens is not None:
+            is_cache_counted = True
+    if not is_fingerprinted or is_cache_counted:
+        return is_fingerprinted
+    extra = sampling.extra
+    has_cache = bool(extra) and any(extra.get(name) for name in CACHE_FIELDS)
+    return not has_cache and (body is None or not body.has_cache)
 
 
 def judge_model(facts: StepFacts, body: Body | None, found: Findings) -> None:
     """Note a decision whose model is named nowhere."""
-    names = (
-        None if facts.request is None else facts.request.model,
-        None if body is None else body.model,
-        *(item[1].model for item in facts.responses),
-    )
-    if not any(names):
+    if facts.request is not None and facts.request.model:
+        return
+    if body is not None and body.model:
+        return
+    if not any(response.model for _, response, _ in facts.responses):
         found.notes.append("the model is not named")

@@ -62,25 +62,34 @@ _ATTACHED = frozenset({Kind.CLOCK_READ, Kind.PRNG_READ, Kind.VALUE_DERIVED})
 def read_facts(step: Step, seqs: Iterable[int], reader: EventReader) -> StepFacts:
     """Read and decode these events of a step."""
     facts = StepFacts(step)
+    scanned: list[bytes] = []
     for event in reader.read_events(seqs):
         kind = event.kind
         if event.flags and FLAG_UNREPRESENTABLE in event.flags:
             facts.inexact.append(event)
         if kind is Kind.MODEL_REQUEST:
             facts.request = payload_of(event)
-        elif kind is Kind.MODEL_RESPONSE:
-            facts.responses.append(_item(event))
+            continue
+        if kind is Kind.MODEL_RESPONSE:
+            items = facts.responses
         elif kind is Kind.TOOL_CALL:
-            facts.calls.append(_item(event))
+            items = facts.calls
         elif kind is Kind.TOOL_RESULT:
-            facts.results.append(_item(event))
+            items = facts.results
         elif kind in _ATTACHED:
-            facts.attached.append(_item(event))
+            items = facts.attached
         else:
             facts.others.append(event)
+            continue
+        scanned.append(bytes(event.payload))
+        items.append((event, payload_of(event), None))
+    if may_hold_mark(b"".join(scanned)):
+        _find_marks(facts)
     return facts
 
 
-def _item(event: Event) -> Item:
-    raw = bytes(event.payload)
-    return event, payload_of(event), find_mark(raw.decode()) if may_hold_mark(raw) else None
+def _find_marks(facts: StepFacts) -> None:
+    """Say for each item which mark it holds; the request is scanned as a text of its own."""
+    for items in (facts.responses, facts.calls, facts.results, facts.attached):
+        for at, (event, payload, _) in enumerate(items):
+            items[at] = (event, payload, find_mark(bytes(event.payload).decode()))

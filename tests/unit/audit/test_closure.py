@@ -221,7 +221,7 @@ def test_the_rendered_record_is_compared_with_every_context() -> None:
     report = polled().user("and now?").decision().audit()
     assert report.is_closed
     declared = SessionBuilder(renderer="json@1").decision(("c1", "t", {"x": 0.1})).result("c1", {})
-    report = declared.user("and now?").decision(text="a").decision().audit()
+    report = declared.user("and now?").custom().decision(text="a").decision().audit()
     assert report.is_closed
     assert all(step.notes == () for step in report.steps)
 
