@@ -22,7 +22,7 @@ MAX_ANSWER_BYTES = 64 * 1024 * 1024
 MAX_REASON_CHARS = 200
 _USER_AGENT = "redrive"
 _MASK = "[redacted]"
-_TOKEN_LIKE = re.compile(r"\S*(?:sk-|key-|Bearer|\*{3})\S*")
+_KEY_LIKE = re.compile(r"(?<![A-Za-z])(?:sk|key)-\w|\*{3}")
 _OVERLAP_CHARS = 4
 
 
@@ -193,7 +193,7 @@ def redact(text: str, secret: str) -> str:
 
 def _mask(word: str, secret: str) -> str:
     ends = (secret[:_OVERLAP_CHARS], secret[-_OVERLAP_CHARS:]) if secret else ()
-    is_secret = _TOKEN_LIKE.search(word) is not None or any(end in word for end in ends)
+    is_secret = _KEY_LIKE.search(word) is not None or any(end in word for end in ends)
     return _MASK if is_secret else word
 
 

@@ -109,6 +109,7 @@ def test_a_key_or_half_of_it_never_stands_in_an_error(server: Any, message: str)
 
 def test_a_reason_is_one_short_line_without_control_characters() -> None:
     assert redact("two\nlines \x1b[31mred", "") == "two lines ?[31mred"
+    assert redact("a task-list, sk-abc and key-1", "") == "a task-list, [redacted] and [redacted]"
     assert len(redact("long " * 200, "")) == http.MAX_REASON_CHARS
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from redrive.errors import ModelError, UsageError
-from redrive.models import local
+from redrive.models import anthropic, local, openai
 from redrive.models.local import EngineOptions, LocalEngine, open_model, parse_engine_options
 from redrive.models.options import ModelOptions
 from redrive.replay.ports import ModelQuery, ModelReply
@@ -211,3 +211,26 @@ def test_a_default_seed_reaches_the_engine_unless_the_spec_has_one() -> None:
         return open_model(argument, ModelOptions(seed=3))._engine.options.seed
 
     assert (seed_of(""), seed_of("seed=4")) == (3, 4)
+
+
+@needs_model
+@pytest.mark.local_model
+def test_every_api_reads_the_same_answer_of_a_real_server_streamed_or_not() -> None:
+    message = [{"role": "user", "content": "Say hi."}]
+    requests: tuple[tuple[Any, str, dict[str, Any]], ...] = (
+        (openai.open_model, "openai.chat", {"messages": message, "max_tokens": 8}),
+        (openai.open_model, "openai.responses", {"input": "Say hi.", "max_output_tokens": 8}),
+        (anthropic.open_model, "anthropic.messages", {"messages": message, "max_tokens": 8}),
+    )
+    texts = set()
+    with LocalEngine() as engine:
+        for open_api, api, fields in requests:
+            model = open_api(f"@{engine.url}", ModelOptions())
+            for stream in (False, True):
+                sent = json.dumps({"model": "m", "temperature": 0, "stream": stream, **fields})
+                reply = model.decide(ModelQuery(1, api=api, body=sent))
+                texts.add(reply.text)
+                assert reply.is_final
+            model.close()
+    assert len(texts) == 1
+    assert texts != {""}
