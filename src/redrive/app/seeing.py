@@ -8,6 +8,7 @@ Source: DESIGN.md §8 `show`.
 
 from collections.abc import Iterator, Mapping
 
+import msgspec
 from msgspec import UnsetType
 
 from redrive.app.effects import CONFLICTING, DENIED, NO_RESULT
@@ -27,7 +28,7 @@ from redrive.record.event import (
     payload_of,
 )
 from redrive.record.session import IS_DECISION, NO_NODE, NO_TS
-from redrive.record.summary import larger_usage
+from redrive.record.summary import larger_usage, main_actor
 from redrive.record.trajectory import Step, Trajectory, pair_path
 from redrive.reports.times import time_or_none
 from redrive.reports.views import (
@@ -36,10 +37,18 @@ from redrive.reports.views import (
     CallView,
     ClosureMark,
     MissingView,
+    SessionView,
     StepView,
 )
 
 LIVE, DISCARDED, FURTHER_ROOT = "live", "discarded", "further root"
+
+
+def view_survey(survey: Survey, view: SessionView) -> SessionView:
+    """Add to a listed session what only its events tell: how it ended, and its branches."""
+    main = main_actor(survey.index)
+    branches = sum(branch.actor == main for branch in find_branches(survey.places))
+    return msgspec.structs.replace(view, outcome=survey.opened.outcome, branches=branches)
 
 
 def actors_of(session: Survey) -> list[ActorView]:

@@ -31,6 +31,7 @@ _USAGE_WORDS = {
     "cache_write_tokens": "cache write",
     "reasoning_tokens": "reasoning",
 }
+_MARKS = ("discarded", "inherited")
 
 
 def usage_text(usage: Usage | None) -> str:
@@ -50,9 +51,11 @@ def usage_text(usage: Usage | None) -> str:
 
 def excerpt_text(excerpt: Excerpt, limit: int = _TEXT_CHARS) -> str:
     """Write an excerpt on one line."""
-    chars = excerpt.chars if excerpt.chars is not None else len(excerpt.text)
-    shown = escape(excerpt.text[:limit])
-    return shown if chars <= limit else f"{shown}… ({chars} characters)"
+    text = excerpt.text.strip()
+    if excerpt.chars is None and len(text) <= limit:
+        return escape(text)
+    chars = len(text) if excerpt.chars is None else excerpt.chars
+    return f"{escape(text[:limit])}… ({chars} characters)"
 
 
 def session_list_lines(listed: SessionList) -> Iterator[str]:
@@ -92,6 +95,7 @@ def _counts(view: SessionView) -> str:
         (view.events, "events"),
         (view.model_calls, "model calls"),
         (view.tool_calls, "tool calls"),
+        (view.tool_results, "results"),
         (view.branches, "branches"),
     )
     return ", ".join(f"{count} {word}" for count, word in counts if count is not None)
@@ -103,7 +107,7 @@ def _state(view: SessionView) -> str:
     return "complete" if view.complete else "incomplete"
 
 
-def header_lines(view: SessionView, outcome: str | None) -> Iterator[str]:
+def header_lines(view: SessionView) -> Iterator[str]:
     """Yield what is known of one session as a whole."""
     yield f"Session   {escape(view.session_id)} (revision {view.revision}, {view.format})"
     yield f"Head      {view.head}"
@@ -115,7 +119,7 @@ def header_lines(view: SessionView, outcome: str | None) -> Iterator[str]:
         ("Folder", view.cwd),
         ("Git", view.git),
         ("Parent", view.parent_session),
-        ("Outcome", outcome),
+        ("Outcome", view.outcome),
     ):
         if value:
             yield f"{label:<9} {escape(value)}"
@@ -224,9 +228,9 @@ def timeline_lines(entries: Iterable[TimelineEntry]) -> Iterator[str]:
     yield "Timeline"
     for entry in entries:
         step = "" if entry.step is None else f"step {entry.step}"
-        marks = [word for word in ("discarded", "inherited") if getattr(entry, word)]
+        marks = [word for word in _MARKS if getattr(entry, word)]
         line = (
-            f"  {entry.ts or _NO_TIME}  {escape(entry.actor)}  {step:<8}  {entry.kind:<16}"
+            f"  {entry.ts or _NO_TIME}  {escape(entry.actor):<8}  {step:<8}  {entry.kind:<16}"
             f"  {escape(entry.what)}"
         )
         if entry.status is not None:

@@ -11,7 +11,7 @@ from redrive.app.effects import EffectScan
 from redrive.app.listing import find_thread, list_sessions, read_opening, view_session
 from redrive.app.raw_events import dump_events, parse_kinds, read_source
 from redrive.app.searching import Search, compile_pattern
-from redrive.app.seeing import actors_of, branches_of, closure_marks, steps_of
+from redrive.app.seeing import actors_of, branches_of, closure_marks, steps_of, view_survey
 from redrive.app.survey import Survey, survey_session
 from redrive.app.timeline import timeline_of
 from redrive.cli import output
@@ -81,13 +81,13 @@ def show_verb(
         row = store.get_session(session)
         survey = survey_session(store, row)
         thread = find_thread(store, row)
-        view = view_session(row, read_opening(store, row), thread.thread)
+        view = view_survey(survey, view_session(row, read_opening(store, row), thread.thread))
         if effects:
             scan = EffectScan(survey)
             if as_json:
                 output.write_document(_effects_fields(view, scan))
             else:
-                output.write_lines(_effects_text(view, survey, scan))
+                output.write_lines(_effects_text(view, scan))
         else:
             trajectory = survey.opened.trajectory(actor, path)
             if as_json:
@@ -108,8 +108,8 @@ def _effects_fields(view: SessionView, scan: EffectScan) -> Fields:
     yield "totals", scan.totals()
 
 
-def _effects_text(view: SessionView, survey: Survey, scan: EffectScan) -> Iterator[str]:
-    yield from header_lines(view, survey.opened.outcome)
+def _effects_text(view: SessionView, scan: EffectScan) -> Iterator[str]:
+    yield from header_lines(view)
     yield from effect_lines(scan.entries())
     yield from totals_lines(scan.totals())
 
@@ -124,7 +124,6 @@ def _show_fields(
     audit, _ = audit_session(survey.opened, trajectory)
     yield from _schema("show")
     yield "session", view
-    yield "outcome", survey.opened.outcome
     yield "thread", thread
     yield "actors", actors_of(survey)
     yield "branches", branches_of(survey)
@@ -149,7 +148,7 @@ def _show_text(
     actor: str | None,
 ) -> Iterator[str]:
     audit, _ = audit_session(survey.opened, trajectory)
-    yield from header_lines(view, survey.opened.outcome)
+    yield from header_lines(view)
     yield f"Closure   {audit.status}, closed until step {audit.closed_until} of {len(audit.steps)}"
     yield from thread_lines(thread, view.session_id)
     yield from actor_lines(actors_of(survey))
