@@ -28,14 +28,6 @@ from redrive.record.event import (
 
 Fields = Mapping[str, Any]
 
-# What this format can hold at best. Requests and sampling parameters are never in it.
-CAPTURES = {
-    "context": "not_captured",
-    "tool_results": "captured",
-    "sampling": "not_captured",
-    "clock": "unknown",
-    "prng": "unknown",
-}
 _MAX_COUNT = 2**53
 _TURN_FIELDS = (
     "turn_id",
@@ -100,7 +92,6 @@ def read_session(meta: Fields) -> SessionStarted:
     thread = get_field(meta, "session_id", str) or parent or own_id
     return SessionStarted(
         format_id=own_id,
-        captures=CAPTURES,
         agent=_agent_name(meta, subagent),
         agent_version=get_field(meta, "cli_version", str),
         cwd=get_field(meta, "cwd", str),
