@@ -3,7 +3,7 @@
 Knows how a file becomes sessions: one per trace id. Traces and logs of one run are companions of
 one session. Both importers read every convention alike; they differ in what they claim.
 
-Source: DESIGN.md §3, §8; docs/formats/otel.md.
+Source: DESIGN.md §3, §8; docs/opentelemetry.md.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -5,7 +5,7 @@ Vercel AI SDK, as tables. Must not know messages, files or how spans form a trac
 
 A value of another type than documented, and `null`, count as not recorded.
 
-Source: OpenTelemetry GenAI semantic conventions; docs/formats/otel.md "Fields".
+Source: OpenTelemetry GenAI semantic conventions; docs/opentelemetry.md "Fields".
 """
 
 from collections.abc import Mapping

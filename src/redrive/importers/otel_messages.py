@@ -6,7 +6,7 @@ files, spans' places in a trace, or events of redrive.
 A JSON attribute that does not parse was cut by an exporter's length limit: its stump is never read
 as a shorter prompt; the exchange says that it is cut.
 
-Source: docs/formats/otel.md "Message conventions".
+Source: docs/opentelemetry.md "Message conventions".
 """
 
 from collections.abc import Callable, Iterable, Mapping

@@ -3,7 +3,7 @@
 Knows messages, their parts, tool calls and answers. Must not know attribute names (that is
 `otel_messages`), files, or events of redrive. No value makes a reader here fail.
 
-Source: docs/formats/otel.md "Message conventions".
+Source: docs/opentelemetry.md "Message conventions".
 """
 
 from collections.abc import Iterable, Mapping

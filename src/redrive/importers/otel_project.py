@@ -15,7 +15,7 @@ Rules:
   arguments) and the tool span's result (it has the status) replace the other source's, in whichever
   order the two are imported.
 
-Source: DESIGN.md §3; docs/formats/otel.md "One trace, one session".
+Source: DESIGN.md §3; docs/opentelemetry.md "One trace, one session".
 """
 
 from bisect import bisect_left, bisect_right

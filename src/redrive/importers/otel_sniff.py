@@ -3,7 +3,7 @@
 Knows the keys of span exports. Must not decode a whole file: the first 64 KiB are scanned for the
 keys of the outermost objects, so that words inside a quoted text never count.
 
-Source: DESIGN.md §8 `import`; docs/formats/otel.md "What is claimed".
+Source: DESIGN.md §8 `import`; docs/opentelemetry.md "What is claimed".
 """
 
 import re

@@ -7,7 +7,7 @@ not know what a span means: operations and messages are read by `otel_facts` and
 A document is held whole, at about 4 × its size; of JSON lines, one line and all records are held,
 since children may come before their parents and calls before or after their answers.
 
-Source: OTLP 1.x JSON mapping (ids hex, 64-bit integers as strings); docs/formats/otel.md.
+Source: OTLP 1.x JSON mapping (ids hex, 64-bit integers as strings); docs/opentelemetry.md.
 """
 
 import base64

@@ -8,7 +8,7 @@ Rules:
 * a flow of its own begins at a tool span, and at an agent span below another agent or a tool;
 * a span that was exported twice counts once.
 
-Source: docs/formats/otel.md "One trace, one session".
+Source: docs/opentelemetry.md "One trace, one session".
 """
 
 from collections import Counter
