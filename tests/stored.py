@@ -2,7 +2,12 @@
 
 import hashlib
 import io
+import os
+import signal
 import sqlite3
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -108,6 +113,39 @@ def put_session(
     return store.get_session(writer.session_id), events
 
 
+def kill_a_writer(path: Path, after_s: float) -> int:
+    """Kill a process that stores sessions; give how many of them it said were stored.
+
+    Args:
+        path: the store.
+        after_s: how long it goes on after it said so for the first time.
+    """
+    root = Path(__file__).resolve().parent.parent
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.stored", str(path)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(root / "src"), str(root)])},
+        cwd=root,
+    )
+    assert process.stdout is not None
+    with process.stdout as said:
+        assert said.readline() == "stored\n"
+        time.sleep(after_s)
+        process.send_signal(signal.SIGKILL)
+        count = 1 + len(said.read().splitlines())
+    process.wait()
+    return count
+
+
+def _write_for_ever(path: Path) -> None:
+    with opened(path) as store:
+        while True:
+            put_session(store, "test:a", messages(40, 100))
+            sys.stdout.write("stored\n")
+            sys.stdout.flush()
+
+
 @contextmanager
 def opened(path: Path, **options: bool | int) -> Iterator[Store]:
     """Open a store for a while, making it if need be."""
@@ -123,3 +161,7 @@ def raw_database(path: Path) -> Iterator[sqlite3.Connection]:
         with connection:
             yield connection
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+if __name__ == "__main__":
+    _write_for_ever(Path(sys.argv[1]))

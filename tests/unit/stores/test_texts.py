@@ -2,11 +2,13 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from redrive.errors import TamperError
 from redrive.stores import texts as module
 from redrive.stores.database import Database, open_database
+from redrive.stores.rows import TextRow, put_row, read_rows
 from redrive.stores.schema import migrate
 from redrive.stores.texts import TextStore
 from tests.stored import body_of, message, messages
@@ -131,12 +133,8 @@ def test_a_damaged_chain_gives_no_text(database: Database, change: str, what: st
 
 def _forge(database: Database, **columns: object) -> None:
     """Edit text 2 and give it a seal that matches."""
-    from msgspec import structs
-
-    from redrive.stores.rows import TextRow, put_row, read_rows
-
     row = next(read_rows(database, TextRow, "WHERE id = 2"))
-    put_row(database, structs.replace(row, **columns), replaces=True)
+    put_row(database, msgspec.structs.replace(row, **columns), replaces=True)
 
 
 @pytest.mark.parametrize(
