@@ -193,7 +193,7 @@ def count_ignored(pairs: Iterable[tuple[DecisionForm, DecisionForm]]) -> dict[st
 
 def _count_unequal(ours: Sequence[Any], theirs: Sequence[Any]) -> int:
     """Count the places where both sides say something, and not the same."""
-    return sum(a != b for a, b in zip(ours, theirs, strict=True) if a and b)
+    return sum(a != b for a, b in zip(ours, theirs, strict=True) if None not in (a, b))
 
 
 class _Side(msgspec.Struct, frozen=True):

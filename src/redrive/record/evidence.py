@@ -14,7 +14,8 @@ Rules (DESIGN.md §5 "Evidence"):
 """
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -23,7 +24,7 @@ import msgspec
 from msgspec import Raw, UnsetType
 
 from redrive import canonical
-from redrive.record.event import Event, ToolCall, ToolResult, payload_of
+from redrive.record.event import PAYLOAD_DECODERS, Event, Kind, ToolCall, ToolResult, payload_of
 from redrive.record.session import EventReader
 from redrive.record.signature import NOT_RECORDED, argument_digests, canonical_bytes, sha256
 from redrive.record.trajectory import Pairing, Step, Trajectory
@@ -54,7 +55,7 @@ class Cell(msgspec.Struct, frozen=True, gc=False):
         result: seq of its one `tool.result`.
         tool: the tool called.
         arguments: digest of the canonical arguments; `NOT_RECORDED` matches no call.
-        source: digest of the bytes that the arguments were written in.
+        source: checksum of the bytes that the arguments were written in.
         digest: sha256 of the result's stored payload.
         status: `ok`, `error`, or another word of the source.
         gap: why it cannot be served; absent where it can.
@@ -66,7 +67,7 @@ class Cell(msgspec.Struct, frozen=True, gc=False):
     result: int | None
     tool: str
     arguments: bytes
-    source: bytes
+    source: int
     digest: bytes
     status: str
     gap: Gap | None = None
@@ -86,10 +87,10 @@ class ToolEvidenceStore:
 
     cells: tuple[Cell, ...]
     offsets: "array[int]"
-    keys: Mapping[str, Mapping[bytes, tuple[int, ...]]]
+    keys: Mapping[str, Mapping[bytes, Sequence[int]]]
     pairing: Pairing
 
-    def find_cells(self, tool: str, arguments: bytes) -> tuple[int, ...]:
+    def find_cells(self, tool: str, arguments: bytes) -> Sequence[int]:
         """Find the cells of a key, in recorded order; none where the key was never recorded."""
         of_tool = self.keys.get(tool)
         return () if of_tool is None else of_tool.get(arguments, ())
@@ -155,29 +156,29 @@ def build_evidence(
     """
     cells: list[Cell] = []
     offsets = array("l", [0])
-    keys: dict[str, dict[bytes, list[int]]] = {}
+    keys: defaultdict[str, defaultdict[bytes, list[int]]] = defaultdict(lambda: defaultdict(list))
     events = reader.read_events(_seqs(trajectory.steps, pairing))
     for step in trajectory.steps:
         for seq in step.calls:
             cell = _build_cell(step.step, seq, pairing, events, has_mark)
             if cell.arguments != NOT_RECORDED:
-                keys.setdefault(cell.tool, {}).setdefault(cell.arguments, []).append(len(cells))
+                keys[cell.tool][cell.arguments].append(len(cells))
             cells.append(cell)
         offsets.append(len(cells))
-    frozen = {
-        tool: {key: tuple(numbers) for key, numbers in of_tool.items()}
-        for tool, of_tool in keys.items()
-    }
+    frozen = {tool: dict(of_tool) for tool, of_tool in keys.items()}
     return ToolEvidenceStore(tuple(cells), offsets, frozen, pairing)
 
 
-def _seqs(steps: Iterable[Step], pairing: Pairing) -> Iterator[int]:
-    """Yield each call's seq, followed by its answer's."""
+def _seqs(steps: Iterable[Step], pairing: Pairing) -> list[int]:
+    """List each call's seq, followed by its answer's."""
+    seqs: list[int] = []
     for step in steps:
         for seq in step.calls:
-            yield seq
-            if seq in pairing.answers:
-                yield pairing.answers[seq]
+            seqs.append(seq)
+            answer = pairing.answers.get(seq)
+            if answer is not None:
+                seqs.append(answer)
+    return seqs
 
 
 def _build_cell(
@@ -189,8 +190,8 @@ def _build_cell(
 ) -> Cell:
     """Read a call, and its answer where it has one, from the stream of both."""
     called = next(events)
-    call: ToolCall = payload_of(called)
-    arguments = source = NOT_RECORDED
+    call: ToolCall = _decode(called, bytes(called.payload), _decode_call)
+    arguments, source = NOT_RECORDED, 0
     if not (call.is_not_recorded or call.truncated or call.redactions):
         digests = argument_digests(call.arguments, call.arguments_text)
         arguments, source = digests.value, digests.source
@@ -201,14 +202,23 @@ def _build_cell(
         status, digest = "", NOT_RECORDED
     else:
         event = next(events)
-        result: ToolResult = payload_of(event)
         payload = bytes(event.payload)
+        result: ToolResult = _decode(event, payload, _decode_result)
         status, digest, gap = result.status, sha256(payload), _result_gap(result)
         if gap is None and has_mark is not None and has_mark(payload):
             gap = Gap.MASKED
     return Cell(
         step, seq, answer, call.tool, arguments, source, digest, status, gap, called.call_id
     )
+
+
+_decode_call = PAYLOAD_DECODERS[Kind.TOOL_CALL].decode
+_decode_result = PAYLOAD_DECODERS[Kind.TOOL_RESULT].decode
+
+
+def _decode(event: Event, payload: bytes, decode: Callable[[bytes], Any]) -> Any:
+    """Decode a payload of a known kind, without looking its decoder up again."""
+    return payload_of(event) if payload.startswith(b'"') else decode(payload)
 
 
 def _result_gap(result: ToolResult) -> Gap | None:
@@ -233,9 +243,12 @@ def open_evidence(cell: Cell, event: Event | None) -> Answer | None:
     Returns:
         The answer; `None` where the bytes are not those that the cell was built from.
     """
-    if event is None or event.seq != cell.result or sha256(bytes(event.payload)) != cell.digest:
+    if event is None or event.seq != cell.result:
         return None
-    result: ToolResult = payload_of(event)
+    payload = bytes(event.payload)
+    if sha256(payload) != cell.digest:
+        return None
+    result: ToolResult = _decode(event, payload, _decode_result)
     if isinstance(result.result, UnsetType):
         return None
     return Answer(result.status, Raw(bytes(result.result)), event.seq)

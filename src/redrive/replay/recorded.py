@@ -37,12 +37,12 @@ class DecisionForm(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         text: digest of the answer text as it was written.
-        arguments: per call, digest of the bytes that its arguments were written in.
+        arguments: per call, checksum of the bytes that its arguments were written in.
         call_ids: per call, its id.
     """
 
     text: bytes
-    arguments: tuple[bytes, ...] = ()
+    arguments: tuple[int, ...] = ()
     call_ids: tuple[str | None, ...] = ()
 
 

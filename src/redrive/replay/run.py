@@ -6,6 +6,7 @@ Source: DESIGN.md §2 "Replays are stepped values".
 """
 
 from collections.abc import Callable
+from typing import assert_never
 
 from redrive.record.evidence import find_nearest
 from redrive.record.session import EventReader
@@ -64,5 +65,7 @@ def reply_from(reader: EventReader, decide: Callable[[AskModel], ModelReply]) ->
                 missing = command.missing
                 calls = reader.read_events(command.candidates)
                 return Nearest(find_nearest(missing.tool, missing.arguments, calls))
+            case _ as never:
+                assert_never(never)
 
     return reply
