@@ -284,6 +284,9 @@ class _Auditor:
     def _judge_assembly(self, facts: StepFacts, found: Findings) -> None:
         """Compare the recorded context with the rendered record, where that can be done."""
         assembly = self.assembly
+        if not self.is_assembled:
+            found.notes.append(assembly.note())
+            return
         if assembly.is_checked:
             for event in facts.others:
                 if event.kind is Kind.USER_MESSAGE:
@@ -304,11 +307,10 @@ class _Auditor:
             count, first = self.n_missing, self.first_missing
             gap = make_gap("earlier_result_missing", first, count=count, first=first)
             found.gaps.append(gap)
-        by_seq = {item[0].seq: item for item in facts.results}
         for item in facts.calls:
             conditions.judge_call(item, found)
             if not item[1].is_provider_side:
-                self._judge_result(item, by_seq, found)
+                self._judge_result(item, facts.results, found)
         for event, result, _ in facts.results:
             conditions.note_duplicates(event, result, found)
             if event.seq in self.orphans:
@@ -317,12 +319,12 @@ class _Auditor:
         if self.is_assembled:
             self._add_messages(facts)
 
-    def _judge_result(self, item: Item, by_seq: dict[int, Item], found: Findings) -> None:
+    def _judge_result(self, item: Item, own: list[Item], found: Findings) -> None:
         event, call, _ = item
         seq = self.pairing.answers.get(event.seq)
         answer = None
         if seq is not None:
-            answer = by_seq.get(seq)
+            answer = next((result for result in own if result[0].seq == seq), None)
             if answer is None:  # it came after a later decision
                 answer = read_facts(self.trajectory.steps[0], (seq,), self.reader).results[0]
         n_conflicting = len(self.pairing.conflicts.get(event.seq, ()))

@@ -151,7 +151,8 @@ def judge_call(item: Item, found: Findings) -> None:
     if state is not None:
         name = f"arguments:{event.call_id or event.id}"
         found.gaps.append(make_gap("incomplete_arguments", name, tool=call.tool, state=state))
-    if _has_duplicates(call.arguments) or has_duplicate_keys(call.arguments_text or ""):
+    text = call.arguments_text
+    if _has_duplicates(call.arguments) or (text is not None and has_duplicate_keys(text)):
         found.notes.append(f"duplicate keys in the arguments of {event.call_id or event.id}")
 
 
