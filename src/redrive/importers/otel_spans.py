@@ -193,7 +193,11 @@ def _read_lines(file: BinaryIO) -> Iterator[Placed | Damage]:
 
 
 def _read_document(data: bytes) -> list[Placed | Damage]:
-    """Decode a whole file; the last item is the document, or why there is none."""
+    """Decode a whole file; the last item is the document, or why there is none.
+
+    Line ends behind it do not count, so that one line is the same record when others follow later.
+    """
+    data = data.rstrip(b"\r\n")
     size = len(data)
     found: list[Placed | Damage] = []
     if data.startswith(_BOM):

@@ -612,6 +612,13 @@ def test_events_of_lines_lie_where_their_line_lies() -> None:
     assert second == {(len(lines[0]) + 1, len(lines[1]))}
 
 
+def test_what_a_file_of_one_line_says_stays_the_same_when_a_line_follows() -> None:
+    lines = [json.dumps(_load(name)).encode() + b"\n" for name in ("b", "h")]
+    first, _ = _project(lines[0])
+    both, _ = _project(lines[0] + lines[1])
+    assert both[: len(first)] == first
+
+
 def test_a_span_that_is_no_object_is_damage_and_the_others_are_read() -> None:
     drafts, tally = _project(_spans("span", _span("01", _chat([], []), 1, 2)))
     assert [item.reason for item in tally.damage] == ["a span that is no JSON object"]
