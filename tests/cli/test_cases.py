@@ -155,7 +155,7 @@ def test_14_one_answer_in_several_lines(redrive, cases):
     shown = redrive.json("show", session["session_id"])
     calls = [call["call_id"] for step in shown["steps"] for call in step.get("calls", ())]
     assert calls == wanted["tool_calls"]
-    assert shown["steps"][0]["text"] == wanted["decision_1_text"]
+    assert shown["steps"][0]["text"]["text"] == wanted["decision_1_text"]
 
 
 def test_17_a_cut_prompt_opens_its_own_step_alone(redrive, cases):
