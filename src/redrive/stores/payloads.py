@@ -116,7 +116,7 @@ def _is_deep(payload: bytes) -> bool:
 
     Brackets in texts are counted too: such a payload is merely stored as a string.
     """
-    if payload.count(b"[") + payload.count(b"{") <= MAX_DEPTH:
+    if len(payload) <= 2 * MAX_DEPTH or payload.count(b"[") + payload.count(b"{") <= MAX_DEPTH:
         return False
     depth = deepest = 0
     for bracket in payload.translate(None, _NO_BRACKETS):

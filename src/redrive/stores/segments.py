@@ -28,7 +28,7 @@ MAX_BYTES = 1024 * 1024
 _LEVEL = 3
 _CACHE_SEGMENTS = 8
 _CACHE_BYTES = 4 * 1024 * 1024
-_INT64 = range(-(2**63), 2**63)
+_MIN_TS, _MAX_TS = -(2**63), 2**63 - 1  # what a column holds
 _encode = msgspec.json.Encoder().encode
 
 
@@ -75,7 +75,7 @@ class SegmentWriter:
         self._lines.append(line)
         self._size += len(line) + 1
         self._kinds.add(event.kind)
-        if event.ts_ns is not None and event.ts_ns in _INT64:
+        if event.ts_ns is not None and _MIN_TS <= event.ts_ns <= _MAX_TS:
             self._times.append(event.ts_ns)
         self.next_seq += 1
         if len(self._lines) == MAX_EVENTS:
@@ -120,11 +120,18 @@ def _last_texts(database: Database, projection: ProjectionRow) -> dict[tuple[str
         "WHERE projection = ? AND instr(kinds, ?) ORDER BY first_seq DESC LIMIT 1",
         (projection.id, Kind.MODEL_REQUEST.value),
     )
-    for line in [] if row is None else segment_lines(projection.session_id, row):
+    for line in [] if row is None else segment_lines(projection.session_id, row).lines:
         if (texts := find_texts(line)) is not None:
             for ref in texts[1]:
                 found[texts[0].actor, ref.field] = bytes.fromhex(ref.sha256)
     return found
+
+
+class Lines(NamedTuple):
+    """The lines of one segment; `is_plain` says that every payload stands in its line as it is."""
+
+    lines: list[bytes]
+    is_plain: bool
 
 
 class Link(NamedTuple):
@@ -159,7 +166,7 @@ def read_chain(database: Database, projection: ProjectionRow) -> list[Link]:
     return links
 
 
-def read_segment(database: Database, projection: ProjectionRow, link: Link) -> list[bytes]:
+def read_segment(database: Database, projection: ProjectionRow, link: Link) -> Lines:
     """Read the lines of one segment, checked against its digest.
 
     Raises:
@@ -180,7 +187,7 @@ def read_segment(database: Database, projection: ProjectionRow, link: Link) -> l
     return segment_lines(session_id, row)
 
 
-def segment_lines(session_id: str, row: SegmentRow) -> list[bytes]:
+def segment_lines(session_id: str, row: SegmentRow) -> Lines:
     """Decompress a segment and check its digest."""
     try:
         if zstandard.frame_content_size(row.data) != row.size:
@@ -193,7 +200,7 @@ def segment_lines(session_id: str, row: SegmentRow) -> list[bytes]:
     listed = lines.split(b"\n")[:-1]
     if len(listed) != row.events:
         raise tampered_segment(session_id, row.first_seq, "it has another number of lines")
-    return listed
+    return Lines(listed, MARK not in lines)
 
 
 def tampered_segment(session_id: str, seq: int, what: str) -> TamperError:
@@ -212,10 +219,14 @@ def read_events(
     for link in read_chain(database, projection):
         if link.first_seq + link.events <= start:
             continue
-        lines = read_segment(database, projection, link)[max(0, start - link.first_seq) :]
+        segment = read_segment(database, projection, link)
+        lines = segment.lines[max(0, start - link.first_seq) :]
         try:
-            for line in lines:
-                yield unpack(line, texts) if MARK in line else unpack_envelope(line)
+            if segment.is_plain:
+                yield from map(unpack_envelope, lines)
+            else:
+                for line in lines:
+                    yield unpack(line, texts)
         except TamperError as error:
             raise tampered_segment(projection.session_id, link.first_seq, error.message) from error
 
@@ -259,7 +270,7 @@ class SegmentReader:
         link = self._chain[number]
         lines = self._cache.get(number)
         if lines is None:
-            lines = read_segment(self._database, self._projection, link)
+            lines = read_segment(self._database, self._projection, link).lines
             self._keep(number, lines)
         self._cache.move_to_end(number)
         return link.first_seq, lines

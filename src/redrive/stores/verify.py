@@ -185,7 +185,8 @@ class _Check:
 
     def _check_lines(self, session_id: str, row: SegmentRow) -> None:
         try:
-            for line in segment_lines(session_id, row):
+            segment = segment_lines(session_id, row)
+            for line in () if segment.is_plain else segment.lines:
                 self._check_texts(session_id, line)
         except TamperError as error:
             self.fault(session_id, row.first_seq, error.message)
