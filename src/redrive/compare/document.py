@@ -14,7 +14,14 @@ from redrive import canonical
 from redrive.audit.gaps import ProvenanceGap
 from redrive.audit.report import AuditReport
 from redrive.compare.divergence import Comparison, Difference, Divergence
-from redrive.compare.verdict import Attribution, ModelChange, Outcome, RunVerdict, Verdict
+from redrive.compare.verdict import (
+    Attribution,
+    ModelChange,
+    Outcome,
+    RunVerdict,
+    Verdict,
+    exit_code_of,
+)
 from redrive.record.evidence import Cell, ToolEvidenceStore
 from redrive.record.signature import RULES_VERSION
 from redrive.replay.ports import ModelFingerprint, Override
@@ -136,6 +143,12 @@ class ShadowDocument(msgspec.Struct, frozen=True):
     runs: tuple[RunDocument, ...]
     steps: tuple[Any, ...]
     notes: tuple[str, ...]
+
+    @property
+    def exit_code(self) -> int:
+        """What the verb exits with: 3 for insufficient evidence, 1 where a decision differs."""
+        is_different = any(run.decision_divergence is not None for run in self.runs)
+        return exit_code_of(self.verdict, is_different=is_different)
 
 
 class JudgedRun(msgspec.Struct, frozen=True):

@@ -230,7 +230,6 @@ class RunVerdict(msgspec.Struct, frozen=True):
         verdict: the word, by signature.
         attribution: what it is put down to; absent where nothing is.
         reason: the row of the table.
-        exit_code: 3 for insufficient evidence, 1 where a *decision* differs, else 0.
         model_change: the two models, where another one answered.
         notes: what a reader must know beside the word.
     """
@@ -238,7 +237,6 @@ class RunVerdict(msgspec.Struct, frozen=True):
     verdict: Verdict
     attribution: Attribution | None
     reason: str
-    exit_code: int
     model_change: ModelChange | None = None
     notes: tuple[str, ...] = ()
 
@@ -301,17 +299,19 @@ def _judge(
         verdict=row.verdict,
         attribution=attribution,
         reason=row.reason,
-        exit_code=exit_code_of(row.verdict, comparison),
         model_change=change,
         notes=(*_outcome_notes(outcome), *_label(attribution), *model_notes(recorded, run)),
     )
 
 
-def exit_code_of(verdict: Verdict, comparison: Comparison) -> int:
-    """Give the exit code: it follows the decision, so that a difference in text alone is 0."""
+def exit_code_of(verdict: Verdict, *, is_different: bool) -> int:
+    """Give the exit code: 3 for insufficient evidence, else 1 where a *decision* differs, else 0.
+
+    A difference in text alone is no difference in a decision.
+    """
     if verdict is Verdict.INSUFFICIENT_EVIDENCE:
         return 3
-    return 0 if comparison.decision_divergence is None else 1
+    return int(is_different)
 
 
 def _outcome_notes(outcome: Outcome) -> tuple[str, ...]:
