@@ -1,5 +1,6 @@
-"""Checks that a plug-in's own tests can run; each raises `ConformanceError` and says what broke."""
+"""Checks that a plug-in's or writer's own tests can run; each raises `ConformanceError`."""
 
 from redrive.testing.importers import ConformanceError, MemorySource, check_importer
+from redrive.testing.interchange import check_interchange
 
-__all__ = ["ConformanceError", "MemorySource", "check_importer"]
+__all__ = ["ConformanceError", "MemorySource", "check_importer", "check_interchange"]
