@@ -7,6 +7,8 @@ Knows recorded requests and the model's needs. Decides nothing of a replay: the 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from redrive import canonical
 from redrive.app.opening import OpenedSession
 from redrive.errors import UsageError
@@ -14,6 +16,7 @@ from redrive.record.event import ModelRequest, payload_of
 from redrive.record.trajectory import Pairing, Trajectory
 from redrive.replay.ports import Model, ModelQuery, ModelReply, Override
 from redrive.replay.rebuild import apply_overrides, read_messages, read_turns, rebuild_body
+from redrive.replay.reconstruct import Frame, reconstruct_body
 from redrive.replay.shadow import AskModel
 
 _SAMPLING_FIELDS = ("temperature", "seed")
@@ -30,6 +33,7 @@ class Asker:
         model: who is asked.
         wanted: sampling values to set; one that the recorded body has already is no override.
         mode: how decisions are read.
+        frame: of a reconstruction: what stands around the messages of a request that is built.
         overrides: what was in fact changed, each value once, in the order first met.
     """
 
@@ -39,6 +43,7 @@ class Asker:
     model: Model
     wanted: Sequence[Override]
     mode: str
+    frame: Frame | None = None
     overrides: list[Override] = field(default_factory=list)
 
     def decide(self, command: AskModel) -> ModelReply:
@@ -61,7 +66,7 @@ class Asker:
         if not self.model.reads_context:
             return ModelQuery(command.decision, recorded_model=command.recorded_model)
         request = self._request(command)
-        api, body = request.api, self._body(command, request)
+        api, body = self._body(command, request)
         overrides = self._overrides(request, body)
         return ModelQuery(
             decision=command.decision,
@@ -82,8 +87,15 @@ class Asker:
         payload: ModelRequest = payload_of(next(self.session.reader.read_events((seq,))))
         return payload
 
-    def _body(self, command: AskModel, request: ModelRequest) -> str | None:
+    def _body(self, command: AskModel, request: ModelRequest) -> tuple[str | None, str | None]:
+        """Give API and body: as recorded, rebuilt from a recorded one, or built of the history."""
         if request.body is None:
+            if self.model.apis and self.frame is not None:
+                api = self.model.apis[0]
+                frame = msgspec.structs.replace(
+                    self.frame, model=self.frame.model or request.model or _served(command)
+                )
+                return api, reconstruct_body(api, frame, self._some_history(command))
             if self.model.apis:
                 raise UsageError(
                     f"decision {command.decision} has no recorded request to send to"
@@ -91,11 +103,11 @@ class Asker:
                     where=f"{self.session.row.session_id}, decision {command.decision}",
                     hint="record `request` {api, body} with each decision, or use a script",
                 )
-            return None
+            return None, None
         if not command.is_rebuilt or request.api is None:
-            return request.body
+            return request.api, request.body
         turns = read_turns(command.turns, self.session.reader)
-        return rebuild_body(request.api, request.body, turns, mode=self.mode)
+        return request.api, rebuild_body(request.api, request.body, turns, mode=self.mode)
 
     def _overrides(self, request: ModelRequest, body: str | None) -> tuple[Override, ...]:
         """Choose the wanted values that differ from the recorded ones."""
@@ -117,12 +129,33 @@ class Asker:
 
     def _messages(self, command: AskModel) -> tuple[dict[str, object], ...]:
         """Give the neutral history to models that read no request body."""
-        if self.model.apis:
-            return ()
+        return () if self.model.apis else self._history(command)
+
+    def _some_history(self, command: AskModel) -> tuple[dict[str, object], ...]:
+        messages = self._history(command)
+        if not any(message["content"] for message in messages):
+            raise UsageError(
+                f"decision {command.decision}: nothing that was said before it is recorded, so no"
+                " request can be built",
+                where=self.session.row.session_id,
+                hint="a script reads no context",
+            )
+        return messages
+
+    def _history(self, command: AskModel) -> tuple[dict[str, object], ...]:
+        """Read what was said before a decision; the task comes first where no user said it."""
         reader = self.session.reader
         turns = read_turns(command.turns, reader)
         first = command.decision - len(command.turns)
-        return read_messages(self.trajectory, self.pairing, reader, first, turns)
+        messages = read_messages(self.trajectory, self.pairing, reader, first, turns)
+        task = None if self.session.started is None else self.session.started.task
+        if task is None or (messages and messages[0]["role"] == "user"):
+            return messages
+        return ({"role": "user", "content": task}, *messages)
+
+
+def _served(command: AskModel) -> str | None:
+    return None if command.recorded_model is None else command.recorded_model.served
 
 
 def _is_equal(recorded: object, wanted: object) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 PROGRAMS_VERSION = 1
-_MAX_CHARS = 64 * 1024
+_MAX_CHARS = 16 * 1024
 _MAX_DEPTH = 4
 _ANY = frozenset[str]()
 
@@ -68,7 +68,16 @@ WRITING_PROGRAMS: dict[str, frozenset[str]] = {
     "find": frozenset({"-delete"}),
 }
 
-_WRAPPERS = frozenset({"sudo", "doas", "env", "time", "nohup", "command", "exec", "nice", "xargs"})
+# A program that runs another one → its options that take a value.
+_WRAPPERS: dict[str, frozenset[str]] = {
+    **dict.fromkeys(("time", "nohup", "command", "exec"), _ANY),
+    **dict.fromkeys(("sudo", "doas"), frozenset({"-u", "-g", "-h", "-p", "-C"})),
+    "env": frozenset({"-u", "-C"}),
+    "nice": frozenset({"-n"}),
+    "xargs": frozenset({"-n", "-I", "-P", "-L", "-d"}),
+    "timeout": frozenset({"-k", "-s"}),
+}
+_GIT_OPTIONS = frozenset({"-C", "-c", "--git-dir", "--work-tree"})
 _SHELLS = frozenset({"bash", "sh", "zsh", "dash", "ksh", "fish"})
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 _SEPARATORS = frozenset({";", "&", "&&", "|", "||", "|&", "(", ")", ";;", "\n", "{", "}"})
@@ -82,7 +91,7 @@ def network_hints(command: str) -> tuple[str, ...]:
     """Name the programs of a command line that reach the network, such as `git push`.
 
     Args:
-        command: what a shell would run; the first 64 KiB are read.
+        command: what a shell would run; the first 16 KiB are read.
 
     Returns:
         Each once, in order.
@@ -111,9 +120,18 @@ def _hints(command: str, table: dict[str, frozenset[str]]) -> Iterator[str]:
         if not wanted:
             yield name
             continue
-        match = next((word for word in rest if word in wanted), None)
+        match = _subcommand(rest, wanted)
         if match is not None:
             yield f"{name} {match}"
+
+
+def _subcommand(words: Sequence[str], wanted: frozenset[str]) -> str | None:
+    """Find a wanted option anywhere, or a wanted subcommand: the first word that is no option."""
+    rest = list(words)
+    _drop_options(rest, _GIT_OPTIONS)
+    if rest and rest[0] in wanted:
+        return rest[0]
+    return next((word for word in words if word.startswith("-") and word in wanted), None)
 
 
 def _commands(command: str, depth: int) -> Iterator[list[str]]:
@@ -151,16 +169,21 @@ def _program(words: Sequence[str]) -> tuple[str, list[str]]:
     while rest:
         word = rest.pop(0)
         name = word.rpartition("/")[2]
-        if name in _WRAPPERS or word in _KEYWORDS or _ASSIGNMENT.match(word):
-            while name in _WRAPPERS and rest and rest[0].startswith("-"):
-                rest.pop(0)
-        elif name == "timeout" and rest:
-            while rest and rest[0].startswith("-"):
-                rest.pop(0)
-            del rest[:1]
-        else:
+        if word in _KEYWORDS or _ASSIGNMENT.match(word):
+            continue
+        if name not in _WRAPPERS:
             return name, rest
+        _drop_options(rest, _WRAPPERS[name])
+        if name == "timeout":
+            del rest[:1]
     return "", []
+
+
+def _drop_options(words: list[str], with_value: frozenset[str]) -> None:
+    """Take the options off the front, and the values of those that have one."""
+    while words and words[0].startswith("-"):
+        if words.pop(0) in with_value:
+            del words[:1]
 
 
 def _without_heredocs(command: str) -> str:

@@ -170,7 +170,7 @@ def _find_live(index: SessionIndex, order: Sequence[int]) -> bytes:
         for number in ready:
             above = hanging.pop(number)
             settled.add(number)
-            if above == _NONE or index.node_actor[above] == number or live[above]:
+            if number == 0 or above == _NONE or live[above]:
                 _mark(live, spines[number])
         _mark_side(index, order, live)
     for number in hanging:  # sub-agents that hang off each other in a ring

@@ -1,10 +1,11 @@
-"""Shadow replays and comparisons of stored sessions: opens what they need, and closes it again.
+"""Shadow replays of stored sessions: opens what one needs, and closes it again.
 
 Decides nothing: the machine, the comparison and the verdict are in the core.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 
 import msgspec
 
@@ -14,7 +15,7 @@ from redrive.app.auditing import audit_session
 from redrive.app.opening import OpenedSession, open_session
 from redrive.audit.closure import ClosedTrajectory
 from redrive.audit.report import AuditReport
-from redrive.compare.divergence import MAX_DIFFERENCES, Comparison, compare_run, diff_sessions
+from redrive.compare.divergence import MAX_DIFFERENCES, compare_run
 from redrive.compare.document import (
     JudgedRun,
     Request,
@@ -23,11 +24,11 @@ from redrive.compare.document import (
     describe_run,
 )
 from redrive.compare.verdict import Outcome, find_outcome, judge_open_run, judge_run
-from redrive.errors import UsageError
 from redrive.models.options import ModelOptions, parse_spec
 from redrive.record.decisions import TOOL_CALLS
 from redrive.record.trajectory import Trajectory, pair_path
-from redrive.replay.ports import Model, ModelReply
+from redrive.replay.ports import Model, ModelReply, Override
+from redrive.replay.reconstruct import Frame
 from redrive.replay.recorded import RecordedRun, read_run
 from redrive.replay.run import drive, reply_from
 from redrive.replay.shadow import AskModel, ShadowOptions
@@ -53,6 +54,7 @@ class ShadowRequest(msgspec.Struct, frozen=True):
         seed: seed to set.
         decisions: `tool_calls` or `json_content`; what the session declares if absent.
         is_reconstruction: replay an open trajectory too, labelled as what it is.
+        frame: of a reconstruction: system prompt and tools around what is built.
     """
 
     session: str
@@ -68,6 +70,7 @@ class ShadowRequest(msgspec.Struct, frozen=True):
     seed: int | None = None
     decisions: str | None = None
     is_reconstruction: bool = False
+    frame: Frame = Frame()
 
 
 class ShadowResult(msgspec.Struct, frozen=True):
@@ -77,14 +80,6 @@ class ShadowResult(msgspec.Struct, frozen=True):
     audit: AuditReport
     head: str
     exit_code: int
-
-
-class DiffResult(msgspec.Struct, frozen=True):
-    """Two recorded paths compared; the first is the expected one."""
-
-    left: str
-    right: str
-    comparison: Comparison
 
 
 def open_model(spec: str, options: ModelOptions) -> Model:
@@ -117,6 +112,46 @@ def run_shadow(
         UsageError: no such session, path, actor or model, or the model needs what is not recorded.
         ModelError: the model refused, failed, or gave half an answer.
     """
+    case = _open_case(store, request)
+    overrides = default_overrides(is_recorded=request.is_sampling_recorded, seed=request.seed)
+    described = Request(
+        model=request.model,
+        path=request.path,
+        actor=case.trajectory.actor,
+        mode="reconstruction" if case.closed is None and request.is_reconstruction else "replay",
+    )
+    if case.closed is None and not request.is_reconstruction:
+        document = describe_open(described, case.report, case.outcome)
+        return ShadowResult(document, case.report, case.session.row.head, 3)
+    recorded = read_run(
+        case.session.index,
+        case.trajectory,
+        case.session.reader,
+        mode=request.decisions or mode_of(case.session),
+        is_cut=case.is_cut,
+    )
+    options = ModelOptions(seed=request.seed, decisions=recorded.mode, environment=environment)
+    with closing(open_model(request.model, options)) as model:
+        asker = _make_asker(case, request, model, overrides, recorded.mode)
+        judged = _run(asker, recorded, request, case, progress)
+    described = msgspec.structs.replace(described, overrides=tuple(asker.overrides))
+    document = describe_run(described, case.report, case.outcome, recorded, judged)
+    return ShadowResult(document, case.report, case.session.row.head, _exit_code(judged))
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """One audited path; `is_cut` if the recorded run went on beyond it."""
+
+    session: OpenedSession
+    trajectory: Trajectory
+    is_cut: bool
+    report: AuditReport
+    closed: ClosedTrajectory | None
+    outcome: Outcome
+
+
+def _open_case(store: Store, request: ShadowRequest) -> _Case:
     session = open_session(store, request.session)
     whole = session.trajectory(request.actor, request.path)
     trajectory = whole if request.until is None else whole.prefix(request.until)
@@ -124,45 +159,29 @@ def run_shadow(
     report, closed = audit_session(session, trajectory)
     stated = None if is_cut else request.outcome
     outcome = find_outcome(session.index, trajectory, session.reader, stated)
-    described = Request(
-        model=request.model,
-        path=request.path,
-        actor=trajectory.actor,
-        mode="replay" if closed is not None else "reconstruction",
+    return _Case(session, trajectory, is_cut, report, closed, outcome)
+
+
+def _make_asker(
+    case: _Case, request: ShadowRequest, model: Model, overrides: Sequence[Override], mode: str
+) -> Asker:
+    is_built = case.closed is None and request.is_reconstruction
+    return Asker(
+        session=case.session,
+        trajectory=case.trajectory,
+        pairing=pair_path(case.session.index, case.trajectory, case.session.reader),
+        model=model,
+        wanted=overrides if model.reads_context else (),
+        mode=mode,
+        frame=request.frame if is_built else None,
     )
-    overrides = default_overrides(is_recorded=request.is_sampling_recorded, seed=request.seed)
-    if closed is None and not request.is_reconstruction:
-        document = describe_open(msgspec.structs.replace(described, mode="replay"), report, outcome)
-        return ShadowResult(document, report, session.row.head, 3)
-    recorded = read_run(
-        session.index,
-        trajectory,
-        session.reader,
-        mode=request.decisions or _mode(session),
-        is_cut=is_cut,
-    )
-    options = ModelOptions(seed=request.seed, decisions=recorded.mode, environment=environment)
-    with closing(open_model(request.model, options)) as model:
-        asker = Asker(
-            session=session,
-            trajectory=trajectory,
-            pairing=pair_path(session.index, trajectory, session.reader),
-            model=model,
-            wanted=overrides if model.reads_context else (),
-            mode=recorded.mode,
-        )
-        judged = _run(asker, recorded, request, closed, outcome, progress)
-    described = msgspec.structs.replace(described, overrides=tuple(asker.overrides))
-    document = describe_run(described, report, outcome, recorded, judged)
-    return ShadowResult(document, report, session.row.head, judged.verdict.exit_code)
 
 
 def _run(
     asker: Asker,
     recorded: RecordedRun,
     request: ShadowRequest,
-    closed: ClosedTrajectory | None,
-    outcome: Outcome,
+    case: _Case,
     progress: Progress,
 ) -> JudgedRun:
     total = len(recorded.decisions)
@@ -183,40 +202,13 @@ def _run(
     )
     overrides = asker.overrides
     verdict = (
-        judge_open_run(recorded, run, comparison, outcome, overrides)
-        if closed is None
-        else judge_run(closed, recorded, run, comparison, outcome, overrides)
+        judge_open_run(recorded, run, comparison, case.outcome, overrides)
+        if case.closed is None
+        else judge_run(case.closed, recorded, run, comparison, case.outcome, overrides)
     )
     return JudgedRun(run, comparison, verdict)
 
 
-def _mode(session: OpenedSession) -> str:
+def mode_of(session: OpenedSession) -> str:
+    """Say how a session's decisions are read, as it declares itself."""
     return TOOL_CALLS if session.started is None else session.started.decisions
-
-
-def diff_paths(
-    store: Store,
-    names: tuple[str, str],
-    paths: tuple[str | None, str | None] = (None, None),
-    *,
-    actor: str | None = None,
-    max_differences: int = MAX_DIFFERENCES,
-) -> DiffResult:
-    """Compare two recorded sessions, or two paths of one, results included.
-
-    Raises:
-        UsageError: a session, path or actor does not exist, or both sides are the same path.
-    """
-    if names[0] == names[1] and paths[0] == paths[1]:
-        raise UsageError("both sides are the same path", hint="--path-a NODE --path-b NODE")
-    sides: list[tuple[RecordedRun, Trajectory, OpenedSession]] = []
-    for name, path in zip(names, paths, strict=True):
-        session = open_session(store, name)
-        trajectory = session.trajectory(actor, path)
-        recorded = read_run(session.index, trajectory, session.reader, mode=_mode(session))
-        sides.append((recorded, trajectory, session))
-    (left, left_path, one), (right, right_path, two) = sides
-    comparison = diff_sessions(
-        (left, left_path, one.reader), (right, right_path, two.reader), max_differences
-    )
-    return DiffResult(one.row.session_id, two.row.session_id, comparison)

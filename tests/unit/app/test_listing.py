@@ -1,0 +1,64 @@
+from redrive.app.listing import find_thread, list_sessions
+
+
+def session(name, **fields):
+    return {"type": "session", "id": name} | fields
+
+
+def test_sessions_are_listed_with_what_they_say_of_themselves(recorded, decision, result):
+    store, _ = recorded(
+        session("s", task="first line\nsecond line"),
+        decision("d1", ("t", {}), ts="2026-01-02T00:00:00Z", usage={"input_tokens": 3}, text="x"),
+        result("d1.1", ts="2026-01-02T00:00:01.5Z"),
+    )
+    ((view,), (thread,)) = list_sessions(store).sessions, list_sessions(store).threads
+    assert view.task == "first line"
+    assert (view.first, view.last) == (
+        "2026-01-02T00:00:00.000000000Z",
+        "2026-01-02T00:00:01.500000000Z",
+    )
+    assert (view.model_calls, view.tool_calls, view.complete, view.branches) == (1, 1, True, 1)
+    assert view.usage.input_tokens == 3
+    assert len(view.head) == 64
+    assert thread.sessions == ("interchange:s",)
+
+
+def test_without_a_stated_task_the_first_message_is_it(recorded, decision):
+    empty = {"type": "event", "id": "u0", "kind": "user", "text": " "}
+    store, _ = recorded(empty, empty | {"id": "u1", "text": "do it"}, decision("d1"))
+    assert list_sessions(store).sessions[0].task == "do it"
+
+
+def test_a_task_is_looked_for_only_at_the_beginning(recorded, decision):
+    asked = {"type": "event", "id": "u", "kind": "user", "text": "late"}
+    store, _ = recorded(*(decision(f"d{n}") for n in range(70)), asked)
+    assert list_sessions(store).sessions[0].task is None
+
+
+def test_resumed_and_forked_sessions_stand_under_one_thread(recorded, decision):
+    for name, fields in {
+        "root": {},
+        "fork": {"parent_session": "root"},
+        "again": {"parent_session": "interchange:fork"},
+        "a": {"thread": "t9"},
+        "b": {"thread": "t9"},
+        "alone": {},
+    }.items():
+        ts = f"2026-01-0{1 + len(name)}T00:00:00Z"
+        store, row = recorded(session(name, **fields), decision("d1", ts=ts), name=name)
+    listed = list_sessions(store)
+    assert {frozenset(thread.sessions) for thread in listed.threads} == {
+        frozenset({"interchange:root", "interchange:fork", "interchange:again"}),
+        frozenset({"interchange:a", "interchange:b"}),
+        frozenset({"interchange:alone"}),
+    }
+    by_id = {view.session_id: view for view in listed.sessions}
+    assert by_id["interchange:again"].thread == by_id["interchange:root"].thread
+    assert find_thread(store, row).sessions == ("interchange:alone",)
+
+
+def test_two_revisions_of_one_id_are_one_thread(recorded, decision):
+    recorded(session("s"), decision("d1", text="one"), name="x")
+    store, row = recorded(session("s"), decision("d1", text="two"), name="y")
+    assert row.session_id == "interchange:s@2"
+    assert find_thread(store, row).sessions == ("interchange:s", "interchange:s@2")
