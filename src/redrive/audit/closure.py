@@ -322,11 +322,7 @@ class _Auditor:
     def _judge_result(self, item: Item, own: list[Item], found: Findings) -> None:
         event, call, _ = item
         seq = self.pairing.answers.get(event.seq)
-        answer = None
-        if seq is not None:
-            answer = next((result for result in own if result[0].seq == seq), None)
-            if answer is None:  # it came after a later decision
-                answer = read_facts(self.trajectory.steps[0], (seq,), self.reader).results[0]
+        answer = None if seq is None else self._find_answer(seq, own)
         n_conflicting = len(self.pairing.conflicts.get(event.seq, ()))
         gap = conditions.find_result_gap(event, call, answer, n_conflicting)
         if gap is not None:
@@ -334,6 +330,13 @@ class _Auditor:
             self.assembly.give_up(f"{gap.what} is not usable")
             self.first_missing = self.first_missing or gap.what
             self.n_missing += 1
+
+    def _find_answer(self, seq: int, own: list[Item]) -> Item:
+        """Find a result among the step's own, else read it: it came after a later decision."""
+        for item in own:
+            if item[0].seq == seq:
+                return item
+        return read_facts(self.trajectory.steps[0], (seq,), self.reader).results[0]
 
     def _add_messages(self, facts: StepFacts) -> None:
         """Add what this step gives to the next context."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from msgspec import Raw, UnsetType
 
 from redrive import canonical
-from redrive.audit.duplicates import has_duplicate_keys
+from redrive.audit.duplicates import has_duplicate_keys, may_lose_keys
 from redrive.audit.facts import Item, StepFacts
 from redrive.audit.gaps import InputClass, ProvenanceGap, make_gap
 from redrive.audit.sent import CACHE_FIELDS, PARAMETERS, Body, SentScanner, SentText
@@ -113,8 +113,10 @@ def _judge_request(request: ModelRequest, scanner: SentScanner, found: Findings)
         return _judge_sent("request.body", scanner.scan_body(request.body), found)
     if request.context is not None:
         return _judge_sent("context", scanner.scan_context(request.context), found)
-    cause = "nothing_sent" if isinstance(request.parts, UnsetType) else "normalised_parts"
-    found.gaps.append(make_gap(cause, "request"))
+    if not isinstance(request.parts, UnsetType):
+        found.gaps.append(make_gap("normalised_parts", "request"))
+    elif not request.truncated:
+        found.gaps.append(make_gap("nothing_sent", "request"))
     return None
 
 
@@ -175,21 +177,22 @@ def find_result_gap(
         answer: the result that answers it.
         n_conflicting: how many results differ, where no single one answers.
     """
-    what = f"tool_result:{event.call_id or event.id}"
     if n_conflicting:
-        return make_gap("conflicting_results", what, tool=call.tool, count=n_conflicting)
-    if answer is None:
-        return make_gap("missing_result", what, tool=call.tool)
+        return _result_gap("conflicting_results", event, call, count=n_conflicting)
+    if answer is None or isinstance(answer[1].result, UnsetType):
+        return _result_gap("missing_result", event, call)
     _, result, mark = answer
-    if isinstance(result.result, UnsetType):
-        return make_gap("missing_result", what, tool=call.tool)
     if result.truncated:
         length = "" if result.original_chars is None else f"; it had {result.original_chars} chars"
-        return make_gap("truncated_result", what, tool=call.tool, length=length)
+        return _result_gap("truncated_result", event, call, length=length)
     if result.redactions or mark is not None:
         rule = mark or result.redactions[0].rule or "no rule named"
-        return make_gap("masked_result", what, tool=call.tool, rule=rule)
+        return _result_gap("masked_result", event, call, rule=rule)
     return None
+
+
+def _result_gap(cause: str, event: Event, call: ToolCall, **details: object) -> ProvenanceGap:
+    return make_gap(cause, f"tool_result:{event.call_id or event.id}", tool=call.tool, **details)
 
 
 def note_duplicates(event: Event, result: ToolResult, found: Findings) -> None:
@@ -202,7 +205,8 @@ def _has_duplicates(value: Raw | UnsetType) -> bool:
     if isinstance(value, UnsetType):
         return False
     data = bytes(value)
-    return data[:1] in b"{[" and data.count(b":") > 1 and has_duplicate_keys(data.decode())
+    is_nested = data.startswith((b"{", b"["))
+    return is_nested and may_lose_keys(data) and has_duplicate_keys(data.decode())
 
 
 def find_derived_gap(derived: Derived, mark: str | None) -> ProvenanceGap | None:

@@ -62,6 +62,7 @@ _ATTACHED = frozenset({Kind.CLOCK_READ, Kind.PRNG_READ, Kind.VALUE_DERIVED})
 def read_facts(step: Step, seqs: Iterable[int], reader: EventReader) -> StepFacts:
     """Read and decode these events of a step."""
     facts = StepFacts(step)
+    responses, calls, results = facts.responses, facts.calls, facts.results
     scanned: list[bytes] = []
     for event in reader.read_events(seqs):
         kind = event.kind
@@ -71,11 +72,11 @@ def read_facts(step: Step, seqs: Iterable[int], reader: EventReader) -> StepFact
             facts.request = payload_of(event)
             continue
         if kind is Kind.MODEL_RESPONSE:
-            items = facts.responses
+            items = responses
         elif kind is Kind.TOOL_CALL:
-            items = facts.calls
+            items = calls
         elif kind is Kind.TOOL_RESULT:
-            items = facts.results
+            items = results
         elif kind in _ATTACHED:
             items = facts.attached
         else:

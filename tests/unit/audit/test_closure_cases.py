@@ -11,6 +11,7 @@ from redrive.audit.report import AuditReport
 from redrive.importers.claude_code import IMPORTER as CLAUDE_CODE
 from redrive.importers.draft import Importer
 from redrive.importers.interchange import IMPORTER as INTERCHANGE
+from redrive.importers.otel import OTEL_GENAI
 from redrive.record.event import Kind, payload_of
 from redrive.record.session import MemoryReader
 from redrive.record.trajectory import build_trajectory
@@ -75,6 +76,25 @@ def test_a_vendors_transcript_is_unknown_for_clock_and_prng(cases: Path, name: s
     for step in report.steps:
         assert {"input", "sampling", "clock", "prng"} <= {gap.input_class for gap in step.missing}
         assert not step.decision_closed
+
+
+def test_17_a_prompt_that_the_exporter_cut_opens_input_of_its_span(cases: Path) -> None:
+    report = audit_file(cases / "17-otlp-truncated-messages" / "trace.json", OTEL_GENAI)
+    causes = {step.node_id: {gap.cause for gap in step.missing} for step in report.steps}
+    assert "truncated_request" in causes["00000000000000a2"]
+    assert "nothing_sent" not in causes["00000000000000a2"]
+    assert "truncated_request" not in causes["00000000000000a3"]
+
+
+def test_19_a_trace_without_content_is_open_at_every_decision(cases: Path) -> None:
+    folder = cases / "19-otlp-content-capture-off"
+    wanted = expected_of(folder)["trace.json"]
+    report = audit_file(folder / "trace.json", OTEL_GENAI)
+    assert [step.status for step in report.steps] == ["open"] * wanted["open_decisions"]
+    for step in report.steps:
+        assert {"nothing_sent", "no_seed"} <= {gap.cause for gap in step.missing}
+    named = {f"tool_result:{name}" for name in wanted["tool_calls_without_result"]}
+    assert named <= mentions(report)
 
 
 def test_30_a_preview_is_no_result_and_the_tools_own_ellipsis_is_one(cases: Path) -> None:
