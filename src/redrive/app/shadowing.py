@@ -74,12 +74,11 @@ class ShadowRequest(msgspec.Struct, frozen=True):
 
 
 class ShadowResult(msgspec.Struct, frozen=True):
-    """The document, the audit under it, and the exit code it stands for."""
+    """The document, the audit under it, and the store's head of the session."""
 
     document: ShadowDocument
     audit: AuditReport
     head: str
-    exit_code: int
 
 
 def open_model(spec: str, options: ModelOptions) -> Model:
@@ -122,7 +121,7 @@ def run_shadow(
     )
     if case.closed is None and not request.is_reconstruction:
         document = describe_open(described, case.report, case.outcome)
-        return ShadowResult(document, case.report, case.session.row.head, 3)
+        return ShadowResult(document, case.report, case.session.row.head)
     recorded = read_run(
         case.session.index,
         case.trajectory,
@@ -136,7 +135,7 @@ def run_shadow(
         judged = _run(asker, recorded, request, case, progress)
     described = msgspec.structs.replace(described, overrides=tuple(asker.overrides))
     document = describe_run(described, case.report, case.outcome, recorded, judged)
-    return ShadowResult(document, case.report, case.session.row.head, _exit_code(judged))
+    return ShadowResult(document, case.report, case.session.row.head)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from redrive.cli import output
 from redrive.cli.exits import MEANINGS, Exit
 from redrive.errors import RedriveError, UsageError
 
+DEBUG_ENV = "REDRIVE_DEBUG"
 VERBS = {
     "import": ("redrive.cli.verbs.importing", "Store recorded sessions, with a report per file."),
     "sessions": ("redrive.cli.verbs.seeing", "List stored sessions and threads."),
@@ -92,6 +93,10 @@ def run(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.DONE
+    except Exception as error:  # the last door: a fault of redrive itself
+        if os.environ.get(DEBUG_ENV):
+            raise
+        return _fail(_as_internal(error), wants_json=wants_json)
     return int(code or 0)
 
 
@@ -103,6 +108,18 @@ def _as_usage(error: click.ClickException) -> UsageError:
     context = getattr(error, "ctx", None)
     hint = f"{context.command_path} --help" if context is not None else "redrive --help"
     return UsageError(error.format_message().replace("\n", " "), hint=hint)
+
+
+def _as_internal(error: Exception) -> RedriveError:
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    where = "" if last is None else f"{last.tb_frame.f_globals.get('__name__')}:{last.tb_lineno}"
+    return RedriveError(
+        f"a fault of redrive itself: {type(error).__name__}: {error}".splitlines()[0],
+        where=where,
+        hint=f"please report it, with the traceback that {DEBUG_ENV}=1 shows",
+    )
 
 
 def _fail(error: RedriveError, *, wants_json: bool) -> int:

@@ -5,8 +5,9 @@ from typing import Any
 import click
 import msgspec
 
-from redrive.app.auditing import audit_session, read_environment
-from redrive.app.opening import open_session
+from redrive.app.auditing import audit_session
+from redrive.app.framing import read_environment
+from redrive.app.opening import open_row
 from redrive.audit.report import AuditReport, recommendations
 from redrive.cli import output
 from redrive.cli.exits import Exit
@@ -40,7 +41,7 @@ def audit_verb(
         tell = output.progress("auditing")
         for number, row in enumerate(rows):
             tell(number, len(rows), row.session_id)
-            session = open_session(store, row.session_id)
+            session = open_row(store, row)
             trajectory = session.trajectory(actor, path)
             if until is not None:
                 trajectory = trajectory.prefix(until)

@@ -8,13 +8,9 @@ import click
 import msgspec
 
 from redrive import canonical
-from redrive.app.shadowing import (
-    DiffResult,
-    ShadowRequest,
-    ShadowResult,
-    diff_paths,
-    run_shadow,
-)
+from redrive.app.diffing import DiffResult, diff_paths
+from redrive.app.framing import read_frame
+from redrive.app.shadowing import ShadowRequest, ShadowResult, run_shadow
 from redrive.cli import output
 from redrive.cli.exits import Exit
 from redrive.cli.options import json_option, opened_store
@@ -53,6 +49,8 @@ _SHARED = (
         help="Where decisions stand in an answer (default: as the session says).",
     ),
     click.option("--reconstruct", is_flag=True, help="Replay an open trajectory too."),
+    click.option("--system", metavar="FILE", help="Reconstruction: the system prompt, as text."),
+    click.option("--tools", metavar="FILE", help="Reconstruction: tool schemas, a JSON list."),
     json_option,
 )
 
@@ -73,7 +71,7 @@ def shadow_verb(ctx: click.Context, /, as_json: bool, **fields: Any) -> int:  # 
         output.write_json(msgspec.Raw(dump_document(result.document)))
     else:
         output.write_lines(shadow_lines(result.document, result.head))
-    return result.exit_code
+    return result.document.exit_code
 
 
 @click.command("investigate")
@@ -86,7 +84,7 @@ def investigate_verb(ctx: click.Context, /, as_json: bool, **fields: Any) -> int
         output.write_json(investigation_document(result))
     else:
         output.write_lines(investigation_lines(result.document, result.audit, result.head))
-    return result.exit_code
+    return result.document.exit_code
 
 
 def _run(store_path: str | None, fields: dict[str, Any]) -> ShadowResult:
@@ -104,6 +102,7 @@ def _run(store_path: str | None, fields: dict[str, Any]) -> ShadowResult:
         seed=fields["seed"],
         decisions=fields["decisions"],
         is_reconstruction=fields["reconstruct"],
+        frame=read_frame(fields["system"], fields["tools"], is_used=fields["reconstruct"]),
     )
     with opened_store(store_path) as store:
         return run_shadow(

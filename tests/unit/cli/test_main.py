@@ -1,0 +1,53 @@
+import json
+
+import pytest
+
+from redrive.cli import main
+
+
+@pytest.fixture
+def broken(monkeypatch):
+    """The command line with a verb that has a fault of its own."""
+
+    def fail(**_):
+        raise ZeroDivisionError("one\ntwo")
+
+    monkeypatch.setattr(main.redrive, "main", fail)
+
+
+def test_a_fault_of_redrive_itself_is_one_line(broken, capfd):
+    assert main.run(["sessions"]) == 6
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1
+    assert "a fault of redrive itself: ZeroDivisionError: one" in err
+    assert "REDRIVE_DEBUG=1" in err
+
+
+def test_a_fault_of_redrive_itself_has_a_document(broken, capfd):
+    assert main.run(["sessions", "--json"]) == 6
+    error = json.loads(capfd.readouterr().out)["error"]
+    assert error["type"] == "RedriveError"
+    assert error["where"].startswith("tests")
+
+
+def test_debugging_shows_the_traceback(broken, monkeypatch):
+    monkeypatch.setenv("REDRIVE_DEBUG", "1")
+    with pytest.raises(ZeroDivisionError):
+        main.run(["sessions"])
+
+
+def test_help_lists_every_verb_and_exit_code(capfd):
+    assert main.run(["--help"]) == 0
+    out = capfd.readouterr().out
+    assert all(verb in out for verb in main.VERBS)
+    assert all(str(int(code)) in out for code in main.MEANINGS)
+
+
+def test_an_interruption_is_said(monkeypatch, capfd):
+    def interrupt(**_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(main.redrive, "main", interrupt)
+    assert main.run(["sessions"]) == 130
+    assert "interrupted" in capfd.readouterr().err
