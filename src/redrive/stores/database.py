@@ -122,21 +122,20 @@ def open_database(
         UsageError: it does not exist, and `create` is false.
         StoreError: it cannot be opened.
     """
-    if create and not read_only:
+    is_file = os.path.isfile(path)  # unlike Path.is_file, it says no where nothing may be seen
+    if create and not read_only and not is_file:
         _make_file(path)
-    if not path.is_file():
+    elif not is_file:
         raise UsageError(f"no store at {path}", hint="import something first, or name it: --store")
-    is_read_only = read_only or not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK))
-    connection: sqlite3.Connection | None = None
+    may_write = os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
+    is_read_only = read_only or not may_write
+    # Beside a file that may not be written, SQLite's shared memory could not be made, or would be
+    # left behind unwritable. Without a log none is needed.
+    is_immutable = not may_write and not _has_log(path)
+    mode = "ro&immutable=1" if is_immutable else "ro" if is_read_only else "rw"
     try:
-        connection = _connect(path, is_read_only=is_read_only, busy_timeout_ms=busy_timeout_ms)
-        if not is_read_only:
-            connection.execute("PRAGMA journal_mode=WAL")
-            connection.execute("PRAGMA synchronous=FULL")
-            connection.execute("PRAGMA journal_size_limit=0")
+        connection = _connect(path, mode, busy_timeout_ms)
     except sqlite3.Error as error:
-        if connection is not None:
-            connection.close()
         raise _fault(path, error) from error
     return Database(path, connection, is_read_only=is_read_only)
 
@@ -145,10 +144,6 @@ def _make_file(path: Path) -> None:
     try:
         _make_folder(path.parent)
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-    except PermissionError as error:
-        if path.is_file():
-            return
-        raise StoreError(f"cannot make store {path}: {error.strerror}") from error
     except OSError as error:
         raise StoreError(f"cannot make store {path}: {error.strerror}") from error
 
@@ -159,27 +154,25 @@ def _make_folder(folder: Path) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
 
 
-def _connect(path: Path, *, is_read_only: bool, busy_timeout_ms: int) -> sqlite3.Connection:
-    uri = f"file:{quote(str(path.absolute()))}?mode={'ro' if is_read_only else 'rw'}"
-    connection = _open_uri(uri, busy_timeout_ms)
-    try:
-        connection.execute("SELECT 1 FROM sqlite_master").fetchone()
-    except sqlite3.Error as error:
-        connection.close()
-        if not is_read_only or _primary(error) != sqlite3.SQLITE_CANTOPEN or _has_log(path):
-            raise
-        # No log can be made beside the file, and none is there, so none is needed.
-        return _open_uri(f"{uri}&immutable=1", busy_timeout_ms)
-    return connection
-
-
-def _open_uri(uri: str, busy_timeout_ms: int) -> sqlite3.Connection:
+def _connect(path: Path, mode: str, busy_timeout_ms: int) -> sqlite3.Connection:
     connection = sqlite3.connect(
-        uri, uri=True, isolation_level=None, timeout=busy_timeout_ms / 1000
+        f"file:{quote(str(path.absolute()))}?mode={mode}",
+        uri=True,
+        isolation_level=None,
+        timeout=busy_timeout_ms / 1000,
     )
     # A damaged text is caught by its seal, so it must reach Python as some text.
     connection.text_factory = lambda data: data.decode("utf-8", "replace")
-    connection.execute("PRAGMA trusted_schema=OFF")
+    try:
+        connection.execute("PRAGMA trusted_schema=OFF")
+        connection.execute("SELECT 1 FROM sqlite_master").fetchone()
+        if mode == "rw":
+            connection.execute("PRAGMA journal_mode=WAL")
+            connection.execute("PRAGMA synchronous=FULL")
+            connection.execute("PRAGMA journal_size_limit=0")
+    except sqlite3.Error:
+        connection.close()
+        raise
     return connection
 
 

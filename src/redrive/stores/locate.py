@@ -1,10 +1,12 @@
 """Where the store lies: named, from the environment, nearest upwards, or the user's data folder.
 
-Knows paths and environment variables as arguments. Must not open a store or read `os.environ`.
+Knows paths and environment variables as arguments. Must not open a store or read
+`os.environ`.
 
 Source: DESIGN.md §3 "Store".
 """
 
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -47,7 +49,7 @@ def locate_store(
         return cwd / _expand(named, home)
     for folder in (cwd, *cwd.parents):
         candidate = folder / FOLDER_NAME / FILE_NAME
-        if candidate.is_file():
+        if os.path.isfile(candidate):
             return candidate
     return _data_folder(env, home, platform) / "redrive" / FILE_NAME
 

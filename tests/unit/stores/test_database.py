@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.synchronize import Event as Signal
 from pathlib import Path
 
@@ -116,15 +117,49 @@ def test_a_file_that_may_not_be_written_is_opened_for_reading(
             put_bytes(store, b"more")
 
 
-@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="a superuser may write")
-def test_a_read_only_folder_is_read(filled: Path) -> None:
+def test_a_file_that_may_not_be_written_is_read_with_its_log(
+    filled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(filled) as writer:
+        put_session(writer, "test:new", messages(3))
+        _forbid_writing(monkeypatch)
+        with opened(filled) as store:
+            assert store.get_session("test:new").n_events == 9
+
+
+def test_reading_what_may_not_be_written_leaves_nothing_beside_it(
+    filled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        _forbid_writing(patch)
+        with opened(filled) as store:
+            assert store.verify().is_ok
+            assert [file.name for file in filled.parent.iterdir()] == ["store.db"]
+    with opened(filled) as store:
+        put_bytes(store, b"more")
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="a superuser may do all")
+def test_a_read_only_folder_is_read_and_a_closed_one_refused(filled: Path) -> None:
     filled.chmod(0o400)
     filled.parent.chmod(0o500)
     try:
         with opened(filled) as store:
             assert store.get_session("aaaa").n_events == 360
+        filled.parent.chmod(0)
+        with pytest.raises(UsageError, match="no store at"):
+            open_store(filled, create=False)
+        with pytest.raises(StoreError, match="cannot make store"):
+            open_store(filled, create=True)
     finally:
         filled.parent.chmod(0o700)
+
+
+def test_a_store_is_not_closed_from_another_thread(path: Path) -> None:
+    database = database_at(path)
+    with ThreadPoolExecutor(1) as pool, pytest.raises(StoreError, match="thread"):
+        pool.submit(database.close).result()
+    database.close()
 
 
 def test_a_full_disk_leaves_the_store_as_it_was(filled: Path) -> None:

@@ -159,6 +159,29 @@ def test_a_forged_segment_is_refused_even_with_a_seal_that_matches(
         list(store.events("test:a"))
 
 
+def test_a_digest_over_another_number_of_lines_is_refused(store: Store, path: Path) -> None:
+    put(store, [note(0)])
+    (row,) = rows(path)
+    lines = segment_lines("test:a", row).lines[0] + b"\n"
+    forged = msgspec.structs.replace(row, events=2, digest=b"")
+    forged = msgspec.structs.replace(forged, digest=module._digest(forged, lines))
+    with pytest.raises(TamperError, match="another number of lines"):
+        segment_lines("test:a", forged)
+
+
+def test_a_damaged_text_is_refused_with_session_and_segment(store: Store, path: Path) -> None:
+    put(store, list(steps_of("test:a", messages(8))))
+    database = open_database(path, create=False, read_only=False)
+    database.execute("UPDATE texts SET data = x'00' WHERE id = (SELECT max(id) FROM texts)")
+    database.close()
+    with opened(path) as fresh:
+        with pytest.raises(TamperError, match="session test:a, segment at seq 0"):
+            list(fresh.events("test:a"))
+        with pytest.raises(TamperError, match="session test:a, segment at seq 0"):
+            list(fresh.reader("test:a").read_events([22]))
+        assert len(list(fresh.reader("test:a").read_events([0, 1, 2, 23]))) == 4
+
+
 def test_damage_between_two_reads_of_one_reader_is_found(store: Store, path: Path) -> None:
     put(store, [note(seq) for seq in range(300)])
     reader = store.reader("test:a")

@@ -3,12 +3,14 @@
 import hashlib
 import os
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from redrive.record.event import Kind
 from redrive.stores.port import SourceRow
+from redrive.stores.sqlite import open_store
 from tests.stored import body_of, kill_a_writer, messages, opened, put_session, steps_of
 
 
@@ -42,6 +44,13 @@ def test_growing_requests_are_read_back_in_order_and_by_seq(path: Path) -> None:
         wanted = [event for event in events if event.kind is Kind.MODEL_REQUEST]
         read = store.reader(row.session_id).read_events(event.seq for event in wanted)
         assert list(read) == wanted
+
+
+def test_a_store_knows_where_it_lies_and_whether_it_may_be_written(path: Path) -> None:
+    with closing(open_store(path, create=True)) as store:
+        assert (store.path, store.is_read_only) == (path, False)
+    with closing(open_store(path, create=False, read_only=True)) as store:
+        assert store.is_read_only
 
 
 @pytest.mark.skipif(os.name != "posix", reason="kill -9")

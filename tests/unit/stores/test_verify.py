@@ -282,6 +282,16 @@ def test_a_damaged_page_is_a_fault_and_no_crash(filled: Path) -> None:
     assert any(fault.session_id == "" for fault in result.faults)
 
 
+def test_an_index_that_does_not_fit_its_table_is_a_fault(filled: Path) -> None:
+    with raw_database(filled) as connection:
+        connection.execute("PRAGMA writable_schema=ON")
+        connection.execute(
+            "UPDATE sqlite_master SET sql = replace(sql, '(sha256)', '(size)') "
+            "WHERE name = 'sources_by_artefact'"
+        )
+    assert any("damaged pages" in fault.fault for fault in check(filled).faults)
+
+
 def test_checking_changes_nothing(filled: Path) -> None:
     before = filled.read_bytes()
     check(filled)
