@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import Raw
+
 from redrive.audit.redaction import find_mark, may_hold_mark
 from redrive.record.event import (
     FLAG_UNREPRESENTABLE,
@@ -63,7 +65,7 @@ def read_facts(step: Step, seqs: Iterable[int], reader: EventReader) -> StepFact
     """Read and decode these events of a step."""
     facts = StepFacts(step)
     responses, calls, results = facts.responses, facts.calls, facts.results
-    scanned: list[bytes] = []
+    scanned: list[Raw] = []
     for event in reader.read_events(seqs):
         kind = event.kind
         if event.flags and FLAG_UNREPRESENTABLE in event.flags:
@@ -82,7 +84,7 @@ def read_facts(step: Step, seqs: Iterable[int], reader: EventReader) -> StepFact
         else:
             facts.others.append(event)
             continue
-        scanned.append(bytes(event.payload))
+        scanned.append(event.payload)
         items.append((event, payload_of(event), None))
     if may_hold_mark(b"".join(scanned)):
         _find_marks(facts)
