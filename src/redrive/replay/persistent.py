@@ -13,7 +13,7 @@ _T = TypeVar("_T")
 _BLOCK = 64
 
 
-class Log(msgspec.Struct, Generic[_T], frozen=True):
+class Log(msgspec.Struct, Generic[_T], frozen=True, gc=False):
     """A sequence that only grows: full blocks of 64, and a tail. Adding costs O(1) in practice."""
 
     blocks: tuple[tuple[_T, ...], ...] = ()
@@ -37,7 +37,7 @@ class Log(msgspec.Struct, Generic[_T], frozen=True):
         return len(self.blocks) * _BLOCK + len(self.tail)
 
 
-class Cursor(msgspec.Struct, frozen=True):
+class Cursor(msgspec.Struct, frozen=True, gc=False):
     """Counts per key, as layers of growing size, the newest first. Adding costs O(log n)."""
 
     layers: tuple[Mapping[int, int], ...] = ()

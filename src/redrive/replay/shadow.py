@@ -45,7 +45,7 @@ from redrive.record.signature import (
 )
 from redrive.replay.persistent import Cursor, Log
 from redrive.replay.ports import CallAsked, ModelFingerprint, ModelReply
-from redrive.replay.recorded import DecisionForm, RecordedRun
+from redrive.replay.recorded import DecisionForm, RecordedDecision, RecordedRun
 
 
 class ShadowOptions(msgspec.Struct, frozen=True):
@@ -81,7 +81,7 @@ UNANSWERED_STOPS = frozenset({Stop.NO_ANSWER, Stop.UNFAITHFUL})
 """The run stopped at a call: what it would have decided next is not known."""
 
 
-class ServedCall(msgspec.Struct, frozen=True):
+class ServedCall(msgspec.Struct, frozen=True, gc=False):
     """One call and what it was served: exactly what lies in the record.
 
     Attributes:
@@ -101,7 +101,7 @@ class ServedCall(msgspec.Struct, frozen=True):
     seq: int
 
 
-class Turn(msgspec.Struct, frozen=True):
+class Turn(msgspec.Struct, frozen=True, gc=False):
     """One replayed decision and what followed it, to rebuild a request from.
 
     Attributes:
@@ -119,7 +119,7 @@ class Turn(msgspec.Struct, frozen=True):
     users: tuple[int, ...] = ()
 
 
-class ReplayedDecision(msgspec.Struct, frozen=True):
+class ReplayedDecision(msgspec.Struct, frozen=True, gc=False):
     """One decision of the replay.
 
     Attributes:
@@ -139,7 +139,7 @@ class ReplayedDecision(msgspec.Struct, frozen=True):
     reply: ModelReply | None = None
 
 
-class MissingCall(msgspec.Struct, frozen=True):
+class MissingCall(msgspec.Struct, frozen=True, gc=False):
     """The call that stopped a run: where, what was called, and why there is no answer for it.
 
     `arguments` is the JSON value, or the text where it is no JSON; `recorded` counts the recorded
@@ -153,7 +153,7 @@ class MissingCall(msgspec.Struct, frozen=True):
     recorded: int = 0
 
 
-class AskModel(msgspec.Struct, frozen=True):
+class AskModel(msgspec.Struct, frozen=True, gc=False):
     """Ask for one decision.
 
     Attributes:
@@ -173,7 +173,7 @@ class AskModel(msgspec.Struct, frozen=True):
     recorded_model: ModelFingerprint | None = None
 
 
-class ServeEvidence(msgspec.Struct, frozen=True):
+class ServeEvidence(msgspec.Struct, frozen=True, gc=False):
     """Read the recorded result `cell.result` for one call of the decision."""
 
     decision: int
@@ -181,7 +181,7 @@ class ServeEvidence(msgspec.Struct, frozen=True):
     cell: Cell
 
 
-class FindNearest(msgspec.Struct, frozen=True):
+class FindNearest(msgspec.Struct, frozen=True, gc=False):
     """Look through recorded calls (seqs) for the one nearest to a call without an answer."""
 
     missing: MissingCall
@@ -219,13 +219,13 @@ class Done(msgspec.Struct, frozen=True):
 Command: TypeAlias = AskModel | ServeEvidence | FindNearest | Done
 
 
-class Evidence(msgspec.Struct, frozen=True):
+class Evidence(msgspec.Struct, frozen=True, gc=False):
     """The stored event that `ServeEvidence` named; absent where it cannot be read."""
 
     event: Event | None
 
 
-class Nearest(msgspec.Struct, frozen=True):
+class Nearest(msgspec.Struct, frozen=True, gc=False):
     """The answer to `FindNearest`, as `record.evidence.find_nearest` gives it."""
 
     call: NearestCall | None
@@ -234,19 +234,22 @@ class Nearest(msgspec.Struct, frozen=True):
 Reply: TypeAlias = ModelReply | Evidence | Nearest
 
 
-class _Pending(msgspec.Struct, frozen=True):
+class _Pending(msgspec.Struct, frozen=True, gc=False):
     """A decision whose calls are being served."""
 
+    decision: int
     reply: ModelReply
     signature: DecisionSignature
     ends: bool
     results: tuple[ServedCall, ...] = ()
 
 
-_NO_DECISION = _Pending(ModelReply(), DecisionSignature(EMPTY_TEXT, (), is_final=False), ends=False)
+_NO_DECISION = _Pending(
+    0, ModelReply(), DecisionSignature(EMPTY_TEXT, (), is_final=False), ends=False
+)
 
 
-class ShadowState(msgspec.Struct, frozen=True):
+class ShadowState(msgspec.Struct, frozen=True, gc=False):
     """Everything a run needs to go on; a value.
 
     Attributes:
@@ -295,7 +298,7 @@ def start(
         command=_NOTHING,
         is_on_track=True,
         base=None,
-        turns=Log(),
+        turns=_NO_TURNS,
         used=Cursor((used,) if used else ()),
         decisions=Log(),
         served=Log(),
@@ -303,7 +306,8 @@ def start(
     return _ask(state, first)
 
 
-_NOTHING = AskModel(0, None, None, Log(), is_rebuilt=False)
+_NO_TURNS: Log[Turn] = Log()
+_NOTHING = AskModel(0, None, None, _NO_TURNS, is_rebuilt=False)
 
 
 def step(state: ShadowState, reply: Reply) -> tuple[ShadowState, Command]:
@@ -331,25 +335,32 @@ def step(state: ShadowState, reply: Reply) -> tuple[ShadowState, Command]:
     raise UsageError(f"{type(reply).__name__} is no reply to {type(command).__name__}")
 
 
-def _give(state: ShadowState, command: Command) -> tuple[ShadowState, Command]:
-    return msgspec.structs.replace(state, command=command), command
+def _give(state: ShadowState, command: Command, **changes: Any) -> tuple[ShadowState, Command]:
+    return msgspec.structs.replace(state, command=command, **changes), command
 
 
 def _ask(state: ShadowState, decision: int) -> tuple[ShadowState, Command]:
     """Ask for a decision, with the recorded request while there is one that fits."""
     recorded = state.recorded.get(decision)
-    request = recorded.request if recorded is not None and state.is_on_track else None
-    if request is not None:
-        state = msgspec.structs.replace(state, base=request, turns=Log())
-    command = AskModel(
-        decision=decision,
-        request=request,
-        base=state.base,
-        turns=state.turns,
-        is_rebuilt=request is None,
-        recorded_model=None if recorded is None else recorded.model,
+    model = None if recorded is None else recorded.model
+    if recorded is not None and recorded.request is not None and state.is_on_track:
+        request, turns = recorded.request, _NO_TURNS
+        command = AskModel(
+            decision, request, request, turns, is_rebuilt=False, recorded_model=model
+        )
+        return _give(state, command, base=request, turns=turns, pending=_NO_DECISION)
+    turns = (
+        state.turns if state.pending is _NO_DECISION else state.turns.add(_turn(state, recorded))
     )
-    return _give(state, command)
+    command = AskModel(decision, None, state.base, turns, is_rebuilt=True, recorded_model=model)
+    return _give(state, command, turns=turns, pending=_NO_DECISION)
+
+
+def _turn(state: ShadowState, following: RecordedDecision | None) -> Turn:
+    """Make a turn of the decision whose calls were all served."""
+    pending = state.pending
+    users = () if following is None else following.users
+    return Turn(pending.decision, pending.reply.text, pending.reply.calls, pending.results, users)
 
 
 def _take_decision(
@@ -396,9 +407,9 @@ def _take_decision(
         state,
         is_on_track=state.is_on_track and is_equal,
         decisions=state.decisions.add(decided),
-        pending=_Pending(reply, signature, ends),
+        pending=_Pending(command.decision, reply, signature, ends),
     )
-    return _serve_next(state, command.decision)
+    return _serve_next(state)
 
 
 def _ends(state: ShadowState, decision: int, reply: ModelReply, *, n_calls: int) -> bool:
@@ -412,24 +423,24 @@ def _ends(state: ShadowState, decision: int, reply: ModelReply, *, n_calls: int)
     return n_calls == 0 and not goes_on
 
 
-def _serve_next(state: ShadowState, decision: int) -> tuple[ShadowState, Command]:
+def _serve_next(state: ShadowState) -> tuple[ShadowState, Command]:
     """Serve the next call of the pending decision, or go on to the next decision."""
     pending = state.pending
     place = len(pending.results)
     if place == len(pending.reply.calls):
-        return _after_calls(state, pending, decision)
+        return _after_calls(state)
     call, key = pending.reply.calls[place], pending.signature.calls[place]
     store = state.recorded.evidence
     numbers = store.find_cells(key.tool, key.arguments)
     if not numbers:
-        return _miss(state, decision, call, Gap.NOT_RECORDED, 0)
+        return _miss(state, call, Gap.NOT_RECORDED, 0)
     used = state.used.get(numbers[0])
     if used >= len(numbers):
-        return _miss(state, decision, call, Gap.USED_UP, len(numbers))
+        return _miss(state, call, Gap.USED_UP, len(numbers))
     cell = store.cells[numbers[used]]
     if cell.gap is not None:
-        return _miss(state, decision, call, cell.gap, len(numbers))
-    return _give(state, ServeEvidence(decision, call, cell))
+        return _miss(state, call, cell.gap, len(numbers))
+    return _give(state, ServeEvidence(pending.decision, call, cell))
 
 
 def _take_evidence(
@@ -440,7 +451,7 @@ def _take_evidence(
     numbers = state.recorded.evidence.find_cells(cell.tool, cell.arguments)
     answer = open_evidence(cell, reply.event)
     if answer is None:
-        return _miss(state, command.decision, command.call, Gap.ALTERED, len(numbers))
+        return _miss(state, command.call, Gap.ALTERED, len(numbers))
     served = ServedCall(
         decision=command.decision,
         call_id=cell.call_id,
@@ -455,33 +466,27 @@ def _take_evidence(
         served=state.served.add(served),
         pending=msgspec.structs.replace(pending, results=(*pending.results, served)),
     )
-    return _serve_next(state, command.decision)
+    return _serve_next(state)
 
 
-def _after_calls(
-    state: ShadowState, pending: _Pending, decision: int
-) -> tuple[ShadowState, Command]:
+def _after_calls(state: ShadowState) -> tuple[ShadowState, Command]:
     """Go on to the next decision, or end the run."""
-    n_recorded = len(state.recorded.decisions)
+    pending, n_recorded = state.pending, len(state.recorded.decisions)
     if pending.ends:
         return _finish(state, Stop.TERMINAL)
-    if decision >= n_recorded and not state.recorded.is_ended:
+    if pending.decision >= n_recorded and not state.recorded.is_ended:
         return _finish(state, Stop.RECORD_END)
-    if decision >= n_recorded + state.options.extra:
+    if pending.decision >= n_recorded + state.options.extra:
         return _finish(state, Stop.EXTRA_LIMIT)
-    following = state.recorded.get(decision + 1)
-    users = () if following is None else following.users
-    turn = Turn(decision, pending.reply.text, pending.reply.calls, pending.results, users)
-    state = msgspec.structs.replace(state, pending=_NO_DECISION, turns=state.turns.add(turn))
-    return _ask(state, decision + 1)
+    return _ask(state, pending.decision + 1)
 
 
 def _miss(
-    state: ShadowState, decision: int, call: CallAsked, why: Gap, n_recorded: int
+    state: ShadowState, call: CallAsked, why: Gap, n_recorded: int
 ) -> tuple[ShadowState, Command]:
     """Stop at a call that has no answer, after looking for the nearest recorded call."""
     arguments = arguments_value(call.arguments, call.arguments_text)
-    missing = MissingCall(decision, call.tool, arguments, why, n_recorded)
+    missing = MissingCall(state.pending.decision, call.tool, arguments, why, n_recorded)
     return _give(state, FindNearest(missing, state.recorded.evidence.candidates(call.tool)))
 
 
@@ -500,4 +505,4 @@ def _finish(
         nearest=nearest,
         unused=state.recorded.evidence.find_unused(state.used.merged()),
     )
-    return _give(msgspec.structs.replace(state, pending=_NO_DECISION), Done(run))
+    return _give(state, Done(run), pending=_NO_DECISION)
