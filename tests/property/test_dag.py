@@ -40,7 +40,7 @@ class Node:
 
 @st.composite
 def sessions(draw):
-    """Grow a session: each new node hangs off any earlier node of its actor (a rewind), or its tip."""
+    """Grow a session: a new node hangs off any earlier one of its actor (a rewind), or its tip."""
     nodes: list[Node] = []
     n_calls = 0
     for number in range(draw(st.integers(1, 25))):
@@ -53,7 +53,7 @@ def sessions(draw):
         node = Node(
             f"n{number}", parent and parent.name, actor, kind, draw(st.none() | st.integers(0, 9))
         )
-        open_calls = [c for c in _calls_above(nodes, parent)] if parent else []
+        open_calls = _calls_above(nodes, parent) if parent else []
         if kind == "result" and not open_calls:
             node.kind = "user"
         if kind == "piece" and (parent is None or parent.kind not in ("decision", "piece")):
@@ -192,7 +192,7 @@ def _belongs(nodes, node):
 
 @given(sessions())
 def test_the_head_is_the_newest_leaf(drawn):
-    nodes, order = drawn
+    _, order = drawn
     events = events_for(order)
     index = build_index("s", lambda: events)
     if not index.has_links:

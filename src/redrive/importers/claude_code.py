@@ -50,6 +50,11 @@ class ClaudeCodeImporter:
         """Say how sure it is, 0 (no) to 95, from the envelope of the first lines."""
         return claude_opening.sniff(source)
 
+    def discover_roots(self, home: Path) -> tuple[Path, ...]:
+        """List the folders below a home folder in which this agent keeps sessions."""
+        folders = (home / ".claude" / "projects", home / ".config" / "claude" / "projects")
+        return tuple(folder for folder in folders if folder.is_dir())
+
     def role(self, source: SourceFile) -> str:
         """Say `main`, or `agent:ID` for a sub-agent's own file."""
         agent = claude_opening.companion_agent(source)
@@ -79,12 +84,6 @@ class ClaudeCodeImporter:
                     yield from projection.add(item)
         yield from projection.finish()
         counter.finish()
-
-
-def discover_roots(home: Path) -> list[Path]:
-    """List the folders below a home folder in which this agent keeps sessions."""
-    folders = (home / ".claude" / "projects", home / ".config" / "claude" / "projects")
-    return [folder for folder in folders if folder.is_dir()]
 
 
 def _started(opening: Opening) -> Draft:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from redrive.importers.claude_code import IMPORTER, discover_roots
+from redrive.importers.claude_code import IMPORTER
 from redrive.importers.draft import Draft, FileTally, Importer
 from redrive.record.event import Event, Kind, payload_of, raw_value
 from redrive.record.session import MemoryReader, SessionIndex
@@ -411,6 +411,6 @@ def test_a_companion_file_belongs_to_its_parents_session_whatever_its_lines_say(
 
 
 def test_sessions_are_looked_for_in_the_agents_own_folders(tmp_path: Path) -> None:
-    assert discover_roots(tmp_path) == []
+    assert IMPORTER.discover_roots(tmp_path) == ()
     (tmp_path / ".claude" / "projects").mkdir(parents=True)
-    assert discover_roots(tmp_path) == [tmp_path / ".claude" / "projects"]
+    assert IMPORTER.discover_roots(tmp_path) == (tmp_path / ".claude" / "projects",)

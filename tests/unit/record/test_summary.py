@@ -160,7 +160,7 @@ def test_a_session_of_nothing_or_of_one_sub_agent_has_no_main_path():
     alone = session_of(*decision("a", None, actor="ag"))
     assert summary_of(alone).head_node is None
     assert main_actor(build_index("s", lambda: alone)) == "ag"
-    assert main_actor(build_index("s", lambda: [])) == "main"
+    assert main_actor(build_index("s", list)) == "main"
 
 
 def test_usage_counts_each_decision_once_with_its_final_numbers():
