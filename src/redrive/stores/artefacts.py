@@ -53,21 +53,8 @@ def write_artefact(
                 state.update(chunk)
                 known_bytes += len(chunk)
     artefact = next_id(database, ArtefactRow)
-    compressor = zstandard.ZstdCompressor(
-        compression_params=zstandard.ZstdCompressionParameters.from_level(
-            _LEVEL, window_log=_WINDOW_LOG, enable_ldm=True
-        )
-    ).chunker(chunk_size=PART_BYTES)
-    number = 0
-    while chunk := data.read(_READ_BYTES):
-        state.update(chunk)
-        known_bytes += len(chunk)
-        for part in compressor.compress(chunk):
-            put_row(database, PartRow(artefact, number, part))
-            number += 1
-    for part in compressor.finish():  # type: ignore[no-untyped-call]
-        put_row(database, PartRow(artefact, number, part))
-        number += 1
+    parts, tail_bytes = _write_frame(database, artefact, data, state)
+    known_bytes += tail_bytes
     if state.digest() != sha256 or known_bytes != size:
         database.execute("DELETE FROM parts WHERE artefact = ?", (artefact,))
         raise RecordError(
@@ -75,7 +62,29 @@ def write_artefact(
             f"found {known_bytes} of {state.hexdigest()}",
             hint="import it again",
         )
-    put_row(database, ArtefactRow(artefact, sha256, size, extends, number))
+    put_row(database, ArtefactRow(artefact, sha256, size, extends, parts))
+
+
+def _write_frame(
+    database: Database, artefact: int, data: BinaryIO, state: "hashlib._Hash"
+) -> tuple[int, int]:
+    """Compress a stream into parts and hash it on the way; give the number of parts and bytes."""
+    compressor = zstandard.ZstdCompressor(
+        compression_params=zstandard.ZstdCompressionParameters.from_level(
+            _LEVEL, window_log=_WINDOW_LOG, enable_ldm=True
+        )
+    ).chunker(chunk_size=PART_BYTES)
+    number = size = 0
+    while chunk := data.read(_READ_BYTES):
+        state.update(chunk)
+        size += len(chunk)
+        for part in compressor.compress(chunk):
+            put_row(database, PartRow(artefact, number, part))
+            number += 1
+    for part in compressor.finish():  # type: ignore[no-untyped-call]
+        put_row(database, PartRow(artefact, number, part))
+        number += 1
+    return number, size
 
 
 def open_artefact(database: Database, sha256: bytes) -> BinaryIO:
