@@ -163,11 +163,11 @@ class _Reading:
         self, step: Step, events: Iterator[Event], cells: Sequence[Cell]
     ) -> RecordedDecision:
         responses: list[ModelResponse] = [payload_of(next(events)) for _ in step.responses]
-        text = "".join(response.text for response in responses)
+        text = "".join([response.text for response in responses])
         parts = split_text(text, self.mode)
-        calls = tuple(CallSignature(cell.tool, cell.arguments) for cell in cells)
-        sources = tuple(cell.source for cell in cells)
-        call_ids = tuple(cell.call_id for cell in cells)
+        calls = tuple([CallSignature(cell.tool, cell.arguments) for cell in cells])
+        sources = tuple([cell.source for cell in cells])
+        call_ids = tuple([cell.call_id for cell in cells])
         if parts.call is not None and not cells:
             digests = argument_digests(parts.call.arguments, None)
             calls = (CallSignature(parts.call.tool, digests.value),)
@@ -181,7 +181,7 @@ class _Reading:
             signature=DecisionSignature(compared, calls, is_final=False),
             form=DecisionForm(written, sources, call_ids),
             model=self._model(responses),
-            users=tuple(s for s in step.before if self.index.kind(s) is Kind.USER_MESSAGE),
+            users=tuple([s for s in step.before if self.index.kind(s) is Kind.USER_MESSAGE]),
         )
 
     def _model(self, responses: Iterable[ModelResponse]) -> ModelFingerprint:
@@ -190,4 +190,6 @@ class _Reading:
             served = response.model or served
             fingerprint = response.fingerprint or fingerprint
         key = (served, fingerprint)
-        return self.models.setdefault(key, ModelFingerprint(served=served, fingerprint=fingerprint))
+        if key not in self.models:
+            self.models[key] = ModelFingerprint(served=served, fingerprint=fingerprint)
+        return self.models[key]

@@ -367,37 +367,18 @@ def _take_decision(
     state: ShadowState, command: AskModel, reply: ModelReply
 ) -> tuple[ShadowState, Command]:
     """Compare an answer with the record, and go on to its first call."""
-    parts = split_text(reply.text, state.recorded.mode)
-    if parts.call is not None and not reply.calls:
-        call = CallAsked(parts.call.tool, parts.call.arguments)
-        reply = msgspec.structs.replace(reply, calls=(call,))
-    calls = reply.calls
-    digests = [argument_digests(call.arguments, call.arguments_text) for call in calls]
-    written = text_digest(reply.text)
-    ends = _ends(state, command.decision, reply, n_calls=len(calls))
-    is_last = command.decision == len(state.recorded.decisions)
-    signature = DecisionSignature(
-        text=written if parts.rest is reply.text else text_digest(parts.rest),
-        calls=tuple(
-            CallSignature(call.tool, digest.value)
-            for call, digest in zip(calls, digests, strict=True)
-        ),
-        # Where the record stops at a decision that did not end the run, it does not say what came
-        # next: an end at this very place is no difference.
-        is_final=ends and not (is_last and not state.recorded.is_ended),
-    )
-    recorded = state.recorded.get(command.decision)
+    reply, signature, form = _read_reply(reply, state.recorded.mode)
+    decision, recorded = command.decision, state.recorded.get(command.decision)
+    ends = reply.is_final and _ends_run(state, recorded, reply)
+    # Where the record stops at a decision that did not end the run, it does not say what came
+    # next: an end at this very place is no difference.
+    is_cut = decision == len(state.recorded.decisions) and not state.recorded.is_ended
+    if ends and not is_cut:
+        signature = msgspec.structs.replace(signature, is_final=True)
     is_equal = recorded is not None and recorded.signature == signature
-    if recorded is not None and is_equal:
-        signature = recorded.signature
-    form = DecisionForm(
-        written,
-        tuple(digest.source for digest in digests),
-        tuple(call.call_id for call in calls),
-    )
     decided = ReplayedDecision(
-        decision=command.decision,
-        signature=signature,
+        decision=decision,
+        signature=signature if recorded is None or not is_equal else recorded.signature,
         form=form,
         is_rebuilt=command.is_rebuilt,
         model=reply.model,
@@ -407,20 +388,37 @@ def _take_decision(
         state,
         is_on_track=state.is_on_track and is_equal,
         decisions=state.decisions.add(decided),
-        pending=_Pending(command.decision, reply, signature, ends),
+        pending=_Pending(decision, reply, signature, ends),
     )
     return _serve_next(state)
 
 
-def _ends(state: ShadowState, decision: int, reply: ModelReply, *, n_calls: int) -> bool:
-    """Say whether an answer ends the run."""
-    if not reply.is_final or state.options.is_end_stated:
-        return reply.is_final
-    recorded = state.recorded.get(decision)
+def _read_reply(reply: ModelReply, mode: str) -> tuple[ModelReply, DecisionSignature, DecisionForm]:
+    """Sign an answer as the record is signed; termination is for the caller to judge."""
+    parts = split_text(reply.text, mode)
+    if parts.call is not None and not reply.calls:
+        call = CallAsked(parts.call.tool, parts.call.arguments)
+        reply = msgspec.structs.replace(reply, calls=(call,))
+    written = text_digest(reply.text)
+    text = written if parts.rest is reply.text else text_digest(parts.rest)
+    digests = [argument_digests(call.arguments, call.arguments_text) for call in reply.calls]
+    signed = [CallSignature(c.tool, d.value) for c, d in zip(reply.calls, digests, strict=True)]
+    form = DecisionForm(
+        written,
+        tuple([digest.source for digest in digests]),
+        tuple([call.call_id for call in reply.calls]),
+    )
+    return reply, DecisionSignature(text, tuple(signed), is_final=False), form
+
+
+def _ends_run(state: ShadowState, recorded: RecordedDecision | None, reply: ModelReply) -> bool:
+    """Say whether a final answer ends the run, and not its turn alone."""
+    if state.options.is_end_stated:
+        return True
     goes_on = (
         recorded is not None and not recorded.signature.calls and not recorded.signature.is_final
     )
-    return n_calls == 0 and not goes_on
+    return not reply.calls and not goes_on
 
 
 def _serve_next(state: ShadowState) -> tuple[ShadowState, Command]:
