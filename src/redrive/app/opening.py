@@ -37,7 +37,11 @@ class OpenedSession:
 
 def open_session(store: Store, name: str) -> OpenedSession:
     """Open a session by id or unique prefix; raises as `Store.get_session` does."""
-    row = store.get_session(name)
+    return open_row(store, store.get_session(name))
+
+
+def open_row(store: Store, row: SessionRow) -> OpenedSession:
+    """Open exactly this revision; by name, the id of a first revision means the newest one."""
     index = store.index(row.session_id)
     reader = store.reader(row.session_id)
     return OpenedSession(

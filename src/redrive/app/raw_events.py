@@ -58,14 +58,23 @@ def parse_kinds(names: Sequence[str]) -> frozenset[Kind]:
     return frozenset(known[name] for name in names) if names else frozenset(Kind)
 
 
+def check_events(store: Store, row: SessionRow) -> None:
+    """Read every event once, so that nothing is printed of a session that is damaged further on.
+
+    Raises:
+        TamperError: a stored event does not match its digest.
+    """
+    for _ in store.events(row.session_id):
+        pass
+
+
 def dump_events(store: Store, row: SessionRow, kinds: frozenset[Kind]) -> Iterator[bytes]:
     """Yield each event as one JSON text, in seq order.
 
     Raises:
         TamperError: before the first event, where any stored event does not match its digest.
     """
-    for _ in store.events(row.session_id):
-        pass
+    check_events(store, row)
     for event in store.events(row.session_id):
         if event.kind in kinds:
             yield dump_event(event)

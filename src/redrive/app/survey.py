@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from redrive.app.opening import OpenedSession, open_session
+from redrive.app.opening import OpenedSession, open_row
 from redrive.app.places import Places, build_places
 from redrive.record.event import Event, SessionStarted, payload_of
 from redrive.record.session import NO_TS, EventReader, SessionIndex
@@ -81,7 +81,7 @@ def survey_session(store: Store, row: SessionRow) -> Survey:
     Raises:
         TamperError: any stored event does not match its digest.
     """
-    opened = open_session(store, row.session_id)
+    opened = open_row(store, row)
     times = array("q")
     latest = NO_TS
     for event in store.events(row.session_id):

@@ -9,7 +9,7 @@ import click
 from redrive.app.auditing import audit_session
 from redrive.app.effects import EffectScan
 from redrive.app.listing import find_thread, list_sessions, read_opening, view_session
-from redrive.app.raw_events import dump_events, parse_kinds, read_source
+from redrive.app.raw_events import check_events, dump_events, parse_kinds, read_source
 from redrive.app.searching import Search, compile_pattern
 from redrive.app.seeing import actors_of, branches_of, closure_marks, steps_of, view_survey
 from redrive.app.survey import Survey, survey_session
@@ -236,6 +236,8 @@ def grep_verb(
 
 
 def _grep_fields(store: Store, rows: Iterable[SessionRow], pattern: str, search: Search) -> Fields:
+    for row in rows:
+        check_events(store, row)
     yield from _schema("grep")
     yield "pattern", pattern
     yield "tool", search.tool
