@@ -247,7 +247,7 @@ def read_usage(payload: Fields) -> Usage | None:
         for name, target in _USAGE_FIELDS.items()
         if (count := _small_int(last.get(name))) is not None
     }
-    return Usage(**counts) if counts else None
+    return msgspec.convert(counts, Usage) if counts else None
 
 
 def read_error(payload: Fields) -> ModelError:
