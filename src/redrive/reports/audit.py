@@ -1,31 +1,48 @@
 """An audit, shown as text."""
 
 from collections.abc import Iterator
+from itertools import groupby
 
-from redrive.audit.report import AuditReport, recommendations
+from redrive.audit.report import AuditReport, ClosureReport, recommendations
 from redrive.reports.escape import escape
 
-_SHOWN_STEPS = 200
+_SHOWN_GROUPS = 100
 
 
 def audit_lines(report: AuditReport, head: str) -> Iterator[str]:
-    """Yield the lines of one session's audit: the finding first, then steps, then what to add."""
+    """Yield the lines of one session's audit: the finding first, then steps, then what to add.
+
+    Neighbouring steps of which the same is said stand on one line.
+    """
     yield f"{escape(report.session_id)}  {headline(report)}"
-    for step in report.steps[:_SHOWN_STEPS]:
-        recorded = step.recorded_step
-        also = f" (recorded as {recorded})" if recorded not in (None, step.step) else ""
-        fair = "" if step.decision_closed else ", decision open"
-        yield f"  step {step.step}{also}  {step.status}{fair}  {escape(step.node_id)}"
-        for gap in step.missing:
-            yield f"    {gap.input_class}: {escape(gap.what)}: {escape(gap.reason)}"
-        for note in step.notes:
-            yield f"    note: {escape(note)}"
-    if len(report.steps) > _SHOWN_STEPS:
-        yield f"  … {len(report.steps) - _SHOWN_STEPS} further steps (all of them with --json)"
+    for number, (_, steps) in enumerate(groupby(report.steps, key=_said_of)):
+        if number == _SHOWN_GROUPS:
+            yield "  … (all steps with --json)"
+            break
+        yield from _group_lines(tuple(steps))
     yield from _advice(report)
     for note in report.notes:
         yield f"  note: {escape(note)}"
     yield f"  head {head}"
+
+
+def _said_of(step: ClosureReport) -> tuple[object, ...]:
+    return step.status, step.decision_closed, step.missing, step.notes
+
+
+def _group_lines(steps: tuple[ClosureReport, ...]) -> Iterator[str]:
+    first, last = steps[0], steps[-1]
+    fair = "" if first.decision_closed else ", decision open"
+    if len(steps) == 1:
+        recorded = first.recorded_step
+        also = f" (recorded as {recorded})" if recorded not in (None, first.step) else ""
+        yield f"  step {first.step}{also}  {first.status}{fair}  {escape(first.node_id)}"
+    else:
+        yield f"  steps {first.step}–{last.step}  {first.status}{fair}"
+    for gap in first.missing:
+        yield f"    {gap.input_class}: {escape(gap.what)}: {escape(gap.reason)}"
+    for note in first.notes:
+        yield f"    note: {escape(note)}"
 
 
 def headline(report: AuditReport) -> str:

@@ -58,8 +58,8 @@ def _gap_lines(document: ShadowDocument) -> Iterator[str]:
 
 def _run_lines(run: RunDocument) -> Iterator[str]:
     yield (
-        f"  one run: {run.decisions} decisions, {run.served} recorded answers served,"
-        f" {run.live_calls} live calls, stopped: {run.stop}"
+        f"  one run, decisions: {run.decisions}, recorded answers served: {run.served},"
+        f" live calls: {run.live_calls}, stopped: {run.stop}"
     )
     if run.missing_call is not None:
         missing = run.missing_call
@@ -72,14 +72,14 @@ def _run_lines(run: RunDocument) -> Iterator[str]:
         yield f"    nearest recorded call{where}: {_call(near.tool, near.arguments)}{differs}"
     yield from _divergence_lines(run.first_divergence)
     if run.text_only:
-        yield f"  {run.text_only} decisions differ in text alone"
+        yield f"  decisions that differ in text alone: {run.text_only}"
     for change in [run.model_change] if run.model_change is not None else []:
         yield (
             f"  model changed at decision {change.decision}: {change.field}"
             f" {escape(change.recorded)} → {escape(change.replayed)}"
         )
     if run.unused_evidence:
-        yield f"  {len(run.unused_evidence)} recorded answers were not asked for"
+        yield f"  recorded answers that were not asked for: {len(run.unused_evidence)}"
     for rule, count in run.ignored.items():
         if count:
             yield f"  ignored by rule {rule}: {count}"
@@ -134,7 +134,9 @@ def diff_lines(left: str, right: str, comparison: Comparison) -> Iterator[str]:
     if comparison.n_differences == 0:
         yield f"{escape(left)} and {escape(right)}: equal in every decision and result"
         return
-    yield f"{escape(left)} and {escape(right)}: {comparison.n_differences} decisions differ"
+    count = comparison.n_differences
+    differ = "1 decision differs" if count == 1 else f"{count} decisions differ"
+    yield f"{escape(left)} and {escape(right)}: {differ}"
     yield from _divergence_lines(comparison.first_divergence)
     for entry in comparison.differences:
         node = f" ({escape(entry.node_id)})" if entry.node_id else ""
