@@ -13,6 +13,7 @@ Rules (DESIGN.md §5 "Evidence"):
 * what is served is decoded anew from stored bytes whose digest is checked.
 """
 
+import hashlib
 from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,7 +27,7 @@ from msgspec import Raw, UnsetType
 from redrive import canonical
 from redrive.record.event import PAYLOAD_DECODERS, Event, Kind, ToolCall, ToolResult, payload_of
 from redrive.record.session import EventReader
-from redrive.record.signature import NOT_RECORDED, argument_digests, canonical_bytes, sha256
+from redrive.record.signature import NOT_RECORDED, argument_digests, canonical_bytes
 from redrive.record.trajectory import Pairing, Step, Trajectory
 
 
@@ -99,14 +100,18 @@ class ToolEvidenceStore:
         """Give the cells of a decision, in call order."""
         return self.cells[self.offsets[step - 1] : self.offsets[step]]
 
-    def used_before(self, step: int) -> dict[int, int]:
-        """Count the answers consumed by the decisions before a step.
+    def count_before(self, step: int) -> int:
+        """Count the calls of the decisions before a step."""
+        return self.offsets[step - 1]
+
+    def used_by(self, n_calls: int) -> dict[int, int]:
+        """Count the answers that the first `n_calls` recorded calls consumed.
 
         Returns:
-            Number of a key's first cell → how many of its cells lie before the step.
+            Number of a key's first cell → how many of its cells were consumed.
         """
         used: dict[int, int] = {}
-        for cell in self.cells[: self.offsets[step - 1]]:
+        for cell in self.cells[:n_calls]:
             for first in self.find_cells(cell.tool, cell.arguments)[:1]:
                 used[first] = used.get(first, 0) + 1
         return used
@@ -190,7 +195,7 @@ def _build_cell(
 ) -> Cell:
     """Read a call, and its answer where it has one, from the stream of both."""
     called = next(events)
-    call: ToolCall = _decode(called, bytes(called.payload), _decode_call)
+    call: ToolCall = _decode(called, _decode_call)
     arguments, source = NOT_RECORDED, 0
     if not (call.is_not_recorded or call.truncated or call.redactions):
         digests = argument_digests(call.arguments, call.arguments_text)
@@ -202,10 +207,9 @@ def _build_cell(
         status, digest = "", NOT_RECORDED
     else:
         event = next(events)
-        payload = bytes(event.payload)
-        result: ToolResult = _decode(event, payload, _decode_result)
-        status, digest, gap = result.status, sha256(payload), _result_gap(result)
-        if gap is None and has_mark is not None and has_mark(payload):
+        result: ToolResult = _decode(event, _decode_result)
+        status, digest, gap = result.status, _payload_digest(event), _result_gap(result)
+        if gap is None and has_mark is not None and has_mark(bytes(event.payload)):
             gap = Gap.MASKED
     return Cell(
         step, seq, answer, call.tool, arguments, source, digest, status, gap, called.call_id
@@ -216,9 +220,16 @@ _decode_call = PAYLOAD_DECODERS[Kind.TOOL_CALL].decode
 _decode_result = PAYLOAD_DECODERS[Kind.TOOL_RESULT].decode
 
 
-def _decode(event: Event, payload: bytes, decode: Callable[[bytes], Any]) -> Any:
-    """Decode a payload of a known kind, without looking its decoder up again."""
-    return payload_of(event) if payload.startswith(b'"') else decode(payload)
+def _decode(event: Event, decode: Callable[[Raw], Any]) -> Any:
+    """Decode a payload of a known kind where it lies; one stored as text is no object."""
+    try:
+        return decode(event.payload)
+    except msgspec.ValidationError:
+        return payload_of(event)
+
+
+def _payload_digest(event: Event) -> bytes:
+    return hashlib.sha256(event.payload).digest()
 
 
 def _result_gap(result: ToolResult) -> Gap | None:
@@ -245,10 +256,9 @@ def open_evidence(cell: Cell, event: Event | None) -> Answer | None:
     """
     if event is None or event.seq != cell.result:
         return None
-    payload = bytes(event.payload)
-    if sha256(payload) != cell.digest:
+    if _payload_digest(event) != cell.digest:
         return None
-    result: ToolResult = _decode(event, payload, _decode_result)
+    result: ToolResult = _decode(event, _decode_result)
     if isinstance(result.result, UnsetType):
         return None
     return Answer(result.status, Raw(bytes(result.result)), event.seq)

@@ -259,7 +259,8 @@ class ShadowState(msgspec.Struct, frozen=True, gc=False):
         is_on_track: whether every signature so far equals the record.
         base: seq of the last recorded request that was sent as it is.
         turns: what was decided and served since.
-        used: per key (number of its first cell) how many of its answers were consumed.
+        used: per key (number of its first cell) how many of its answers were consumed; kept from
+            the first difference on, until which the recorded calls got their own answers.
         decisions: what was decided.
         served: what was served.
         pending: the decision whose calls are being served.
@@ -291,7 +292,6 @@ def start(
             f"the path has {n_decisions} decisions, and the replay is to begin at {first}",
             where=recorded.session_id,
         )
-    used = recorded.evidence.used_before(first)
     state = ShadowState(
         recorded=recorded,
         options=options,
@@ -299,7 +299,7 @@ def start(
         is_on_track=True,
         base=None,
         turns=_NO_TURNS,
-        used=Cursor((used,) if used else ()),
+        used=Cursor(),
         decisions=Log(),
         served=Log(),
     )
@@ -384,9 +384,14 @@ def _take_decision(
         model=reply.model,
         reply=None if is_equal else reply,
     )
+    used = state.used
+    if state.is_on_track and not is_equal:
+        store = state.recorded.evidence
+        used = Cursor((store.used_by(store.count_before(decision)),))
     state = msgspec.structs.replace(
         state,
         is_on_track=state.is_on_track and is_equal,
+        used=used,
         decisions=state.decisions.add(decided),
         pending=_Pending(decision, reply, signature, ends),
     )
@@ -427,18 +432,31 @@ def _serve_next(state: ShadowState) -> tuple[ShadowState, Command]:
     place = len(pending.results)
     if place == len(pending.reply.calls):
         return _after_calls(state)
-    call, key = pending.reply.calls[place], pending.signature.calls[place]
-    store = state.recorded.evidence
+    call, cell = pending.reply.calls[place], _find_cell(state)
+    if isinstance(cell, Gap):
+        return _miss(state, call, cell)
+    if cell.gap is not None:
+        return _miss(state, call, cell.gap)
+    return _give(state, ServeEvidence(pending.decision, call, cell))
+
+
+def _find_cell(state: ShadowState) -> Cell | Gap:
+    """Find the next answer of the key of the pending decision's next call.
+
+    On the recorded path that is the answer of the recorded call itself: every call before it asked
+    for, and got, its own.
+    """
+    pending, store = state.pending, state.recorded.evidence
+    place = len(pending.results)
+    if state.is_on_track:
+        cells = store.cells_of_step(pending.decision)
+        return cells[place] if place < len(cells) else Gap.NOT_RECORDED
+    key = pending.signature.calls[place]
     numbers = store.find_cells(key.tool, key.arguments)
     if not numbers:
-        return _miss(state, call, Gap.NOT_RECORDED, 0)
+        return Gap.NOT_RECORDED
     used = state.used.get(numbers[0])
-    if used >= len(numbers):
-        return _miss(state, call, Gap.USED_UP, len(numbers))
-    cell = store.cells[numbers[used]]
-    if cell.gap is not None:
-        return _miss(state, call, cell.gap, len(numbers))
-    return _give(state, ServeEvidence(pending.decision, call, cell))
+    return store.cells[numbers[used]] if used < len(numbers) else Gap.USED_UP
 
 
 def _take_evidence(
@@ -446,10 +464,9 @@ def _take_evidence(
 ) -> tuple[ShadowState, Command]:
     """Check what was read, and serve it."""
     pending, cell = state.pending, command.cell
-    numbers = state.recorded.evidence.find_cells(cell.tool, cell.arguments)
     answer = open_evidence(cell, reply.event)
     if answer is None:
-        return _miss(state, command.call, Gap.ALTERED, len(numbers))
+        return _miss(state, command.call, Gap.ALTERED)
     served = ServedCall(
         decision=command.decision,
         call_id=cell.call_id,
@@ -458,9 +475,13 @@ def _take_evidence(
         result=answer.result,
         seq=answer.seq,
     )
+    used = state.used
+    if not state.is_on_track:
+        first = state.recorded.evidence.find_cells(cell.tool, cell.arguments)[0]
+        used = used.set(first, used.get(first) + 1)
     state = msgspec.structs.replace(
         state,
-        used=state.used.set(numbers[0], state.used.get(numbers[0]) + 1),
+        used=used,
         served=state.served.add(served),
         pending=msgspec.structs.replace(pending, results=(*pending.results, served)),
     )
@@ -479,13 +500,18 @@ def _after_calls(state: ShadowState) -> tuple[ShadowState, Command]:
     return _ask(state, pending.decision + 1)
 
 
-def _miss(
-    state: ShadowState, call: CallAsked, why: Gap, n_recorded: int
-) -> tuple[ShadowState, Command]:
+def _miss(state: ShadowState, call: CallAsked, why: Gap) -> tuple[ShadowState, Command]:
     """Stop at a call that has no answer, after looking for the nearest recorded call."""
-    arguments = arguments_value(call.arguments, call.arguments_text)
-    missing = MissingCall(state.pending.decision, call.tool, arguments, why, n_recorded)
-    return _give(state, FindNearest(missing, state.recorded.evidence.candidates(call.tool)))
+    pending, store = state.pending, state.recorded.evidence
+    key = pending.signature.calls[len(pending.results)]
+    missing = MissingCall(
+        decision=pending.decision,
+        tool=call.tool,
+        arguments=arguments_value(call.arguments, call.arguments_text),
+        why=why,
+        recorded=len(store.find_cells(key.tool, key.arguments)),
+    )
+    return _give(state, FindNearest(missing, store.candidates(call.tool)))
 
 
 def _finish(
@@ -501,6 +527,15 @@ def _finish(
         stop=stop,
         missing=missing,
         nearest=nearest,
-        unused=state.recorded.evidence.find_unused(state.used.merged()),
+        unused=_find_unused(state),
     )
     return _give(state, Done(run), pending=_NO_DECISION)
+
+
+def _find_unused(state: ShadowState) -> tuple[Cell, ...]:
+    """List the recorded answers that no call asked for."""
+    pending, store = state.pending, state.recorded.evidence
+    if not state.is_on_track:
+        return store.find_unused(state.used.merged())
+    left = store.cells[store.count_before(pending.decision) + len(pending.results) :]
+    return tuple(cell for cell in left if cell.gap is None)

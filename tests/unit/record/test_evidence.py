@@ -53,9 +53,10 @@ def test_parallel_calls_are_paired_by_their_id(polled):
 
 def test_what_earlier_decisions_consumed_is_counted_by_key(polled):
     store = evidence(polled)
-    assert store.used_before(1) == {}
-    assert store.used_before(2) == {0: 1}
-    assert store.used_before(3) == {0: 2, 2: 1}
+    assert [store.count_before(step) for step in (1, 2, 3, 4)] == [0, 1, 3, 3]
+    assert store.used_by(0) == {}
+    assert store.used_by(1) == {0: 1}
+    assert store.used_by(3) == {0: 2, 2: 1}
 
 
 def test_unused_evidence_is_listed_in_recorded_order(polled):
@@ -93,7 +94,7 @@ def test_arguments_that_the_recorder_left_out_match_no_call():
     recording = record(decide(call("t", {}, "c1", redactions=redactions)), result("c1", 1))
     store = evidence(recording)
     assert list(store.find_cells("t", key("{}"))) == []
-    assert store.used_before(2) == {}
+    assert store.used_by(1) == {}
     assert store.candidates("t") == ()
 
 
