@@ -79,7 +79,7 @@ def test_every_document_has_the_shape_of_its_schema(redrive, cases, hostile):
     sessions = check(redrive.json("sessions"), "sessions")["sessions"]
     assert len(sessions) == 3
     for session in sessions:
-        name = session["session_id"]
+        name = f"{session['session_id'].partition('@')[0]}@{session['revision']}"
         shown = check(redrive.json("show", name), "show")
         assert shown["session"]["head"] == session["head"]
         assert len(shown["steps"]) > 0

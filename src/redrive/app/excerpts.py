@@ -70,3 +70,14 @@ def texts_of_raw(value: Raw | UnsetType, name: str) -> Iterator[tuple[str, str]]
     """Yield the texts of a recorded value; none where it was not recorded."""
     if not isinstance(value, UnsetType):
         yield from texts_in(canonical.decode_value(bytes(value)), name)
+
+
+def texts_of_arguments(call: ToolCall) -> Iterator[tuple[str, str]]:
+    """Yield the texts of a call's arguments: of their JSON, or as the text that they are."""
+    yield from texts_of_raw(call.arguments, "arguments")
+    if call.arguments_text is not None:
+        try:
+            value = canonical.decode_value(call.arguments_text)
+        except ValueError:
+            value = call.arguments_text
+        yield from texts_in(value, "arguments")

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, assert_never
 
-from redrive.app.excerpts import texts_of_raw
+from redrive.app.excerpts import texts_of_arguments, texts_of_raw
 from redrive.app.places import Places, build_places
 from redrive.app.survey import time_of
 from redrive.errors import UsageError
@@ -140,8 +140,7 @@ def texts_of(kind: Kind, payload: Any) -> Texts:  # noqa: C901 - one arm per kin
             yield "reasoning", payload.reasoning or ""
         case Kind.TOOL_CALL:
             yield "tool", payload.tool
-            yield "arguments", payload.arguments_text or ""
-            yield from texts_of_raw(payload.arguments, "arguments")
+            yield from texts_of_arguments(payload)
         case Kind.TOOL_RESULT:
             yield from texts_of_raw(payload.result, "result")
         case Kind.TOOL_PERMISSION:

@@ -66,7 +66,8 @@ def session_list_lines(listed: SessionList) -> Iterator[str]:
         if not is_alone:
             yield f"thread {escape(thread.thread)}: {len(thread.sessions)} sessions"
         for session_id in thread.sessions:
-            lines = _listed(views[session_id])
+            is_old = f"{session_id}@2" in thread.sessions  # the id alone opens the newest revision
+            lines = _listed(views[session_id], f"{session_id}@1" if is_old else session_id)
             yield from lines if is_alone else (f"  {line}" for line in lines)
     count, threads = len(listed.sessions), len(listed.threads)
     yield f"{count} session{_s(count)} in {threads} thread{_s(threads)}"
@@ -76,8 +77,8 @@ def _s(count: int) -> str:
     return "" if count == 1 else "s"
 
 
-def _listed(view: SessionView) -> Iterator[str]:
-    yield f"{escape(view.session_id)}  {_span(view)}"
+def _listed(view: SessionView, name: str) -> Iterator[str]:
+    yield f"{escape(name)}  {_span(view)}"
     if view.task:
         yield f"    task  {cut(view.task, _TASK_CHARS)}"
     yield f"    {_counts(view)}; {usage_text(view.usage)}"

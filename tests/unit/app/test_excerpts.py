@@ -1,7 +1,7 @@
 from msgspec import UNSET
 
 from redrive import canonical
-from redrive.app.excerpts import arguments_of, excerpt, texts_in, texts_of_raw
+from redrive.app.excerpts import arguments_of, excerpt, texts_in, texts_of_arguments, texts_of_raw
 from redrive.record.event import ToolCall, raw_of
 
 
@@ -38,3 +38,13 @@ def test_arguments_are_read_by_name_whatever_their_form():
     assert arguments_of(ToolCall("t", arguments_text='{"a":1}')) == {"a": 1}
     assert arguments_of(ToolCall("t", arguments_text="{a")) == {"input": "{a"}
     assert arguments_of(ToolCall("t", arguments_text="3")) == {"input": "3"}
+
+
+def test_argument_text_is_searched_as_the_json_that_it_is():
+    assert list(texts_of_arguments(ToolCall("t", arguments_text='{"c":"a\\nb"}'))) == [
+        ("arguments.c", "a\nb")
+    ]
+    assert list(texts_of_arguments(ToolCall("t", arguments_text="{c"))) == [("arguments", "{c")]
+    assert list(texts_of_arguments(ToolCall("t", arguments=raw_of({"c": 1})))) == [
+        ("arguments.c", "1")
+    ]

@@ -64,6 +64,13 @@ def test_a_list_groups_sessions_by_thread():
     assert text_of(session_list_lines(alone)).startswith("f:1  no time recorded")
 
 
+def test_an_older_revision_is_listed_by_the_name_that_opens_it():
+    newer = msgspec.structs.replace(VIEW, session_id="f:1@2", revision=2)
+    listed = SessionList((VIEW, newer), (ThreadView("f:1", ("f:1", "f:1@2")),))
+    names = [line.split()[0] for line in session_list_lines(listed) if line.startswith("  f:")]
+    assert names == ["f:1@1", "f:1@2"]
+
+
 def test_a_header_names_what_is_known_and_nothing_else():
     text = text_of(header_lines(VIEW))
     assert "Agent" not in text
