@@ -50,6 +50,7 @@ class EffectScan:
         self._undeclared: Counter[str] = Counter()
         self._read_only: Counter[str] = Counter()
         self._not_live = 0
+        self._inherited = 0
 
     def entries(self) -> Iterator[EffectView]:
         """Yield the effects in (`ts`, `seq`) order."""
@@ -68,6 +69,7 @@ class EffectScan:
         return EffectTotals(
             by_category={c.value: self._categories[c] for c in Category if self._categories[c]},
             not_live=self._not_live,
+            inherited=self._inherited,
             failed=self._statuses["error"],
             denied=self._statuses[DENIED],
             undeclared_tools=dict(sorted(self._undeclared.items())),
@@ -78,6 +80,7 @@ class EffectScan:
     def _count(self, entry: EffectView) -> None:
         self._categories[entry.category] += 1
         self._not_live += not entry.on_live_path
+        self._inherited += entry.inherited
         if entry.category != Category.APPROVAL:
             self._statuses[entry.status] += 1
             if entry.basis == "undeclared":

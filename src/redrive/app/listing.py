@@ -71,7 +71,6 @@ def find_thread(store: Store, row: SessionRow) -> ThreadView:
 def view_session(row: SessionRow, opening: Opening, thread: str) -> SessionView:
     """Give one session as a list shows it."""
     started, summary = opening.started, row.summary
-    task = opening.task.strip().partition("\n")[0][:_TASK_CHARS] if opening.task else opening.task
     return SessionView(
         session_id=row.session_id,
         format=row.format,
@@ -81,7 +80,7 @@ def view_session(row: SessionRow, opening: Opening, thread: str) -> SessionView:
         thread=thread,
         first=time_or_none(row.first_ts_ns),
         last=time_or_none(row.last_ts_ns),
-        task=task,
+        task=None if opening.task is None else _first_line(opening.task),
         agent=started.agent,
         agent_version=started.agent_version,
         cwd=started.cwd,
@@ -97,6 +96,11 @@ def view_session(row: SessionRow, opening: Opening, thread: str) -> SessionView:
         complete=summary.get("complete"),
         usage=_usage(summary),
     )
+
+
+def _first_line(text: str) -> str:
+    line = text.strip().partition("\n")[0]
+    return line if len(line) <= _TASK_CHARS else line[:_TASK_CHARS] + "…"
 
 
 def _count(summary: dict[str, Any], name: str) -> int | None:

@@ -88,6 +88,7 @@ def totals_lines(totals: EffectTotals) -> Iterator[str]:
         (totals.failed, "failed"),
         (totals.denied, "denied"),
         (totals.not_live, "on discarded paths"),
+        (totals.inherited, "copied from the parent session, where they happened"),
     ):
         if count:
             yield f"          {count} {word}"

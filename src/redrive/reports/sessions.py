@@ -140,7 +140,7 @@ def _orphans(view: SessionView) -> str:
         )
         if count
     ]
-    return f": {', '.join(parts)}" if parts else ""
+    return "".join(f", {part}" for part in parts)
 
 
 def thread_lines(thread: ThreadView, session_id: str) -> Iterator[str]:

@@ -194,6 +194,7 @@ class EffectTotals(msgspec.Struct, frozen=True):
 
     by_category: dict[str, int]
     not_live: int
+    inherited: int
     failed: int
     denied: int
     undeclared_tools: dict[str, int]

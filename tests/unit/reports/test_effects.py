@@ -91,14 +91,17 @@ def test_nothing_from_a_recording_reaches_the_terminal_raw():
 
 
 def test_totals_say_what_was_left_out():
-    totals = EffectTotals({"command": 2, "approval": 1}, 1, 2, 0, {"odd": 1, "": 1}, {"Read": 4}, 1)
+    totals = EffectTotals(
+        {"command": 2, "approval": 1}, 1, 3, 2, 0, {"odd": 1, "": 1}, {"Read": 4}, 1
+    )
     assert list(totals_lines(totals)) == [
         "",
         "Totals    2 commands, 1 approvals",
         "          2 failed",
         "          1 on discarded paths",
+        "          3 copied from the parent session, where they happened",
         "Unsafe    undeclared tools: odd 1, (no name) 1",
         "Not shown only read: Read 4",
         "Judged by table of known tools, version 1",
     ]
-    assert list(totals_lines(EffectTotals({}, 0, 0, 0, {}, {}, 1)))[1] == "Totals    no effects"
+    assert list(totals_lines(EffectTotals({}, 0, 0, 0, 0, {}, {}, 1)))[1] == "Totals    no effects"

@@ -80,7 +80,7 @@ def test_a_header_names_what_is_known_and_nothing_else():
     )
     text = text_of(header_lines(full))
     assert "Outcome   failure" in text
-    assert "complete: 2 calls without a result" in text
+    assert "complete, 2 calls without a result" in text
     assert "Time      T\n" in text
 
 
