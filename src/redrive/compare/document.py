@@ -297,5 +297,11 @@ def _unused(cell: Cell) -> UnusedEvidence:
 
 
 def dump_document(document: ShadowDocument) -> bytes:
-    """Write the document as JSON; equal documents give equal bytes."""
-    return canonical.encode(document)
+    """Write the document as JSON; equal documents give equal bytes.
+
+    Served results are copied as they were recorded, without being decoded again.
+    """
+    try:
+        return msgspec.json.encode(document)
+    except UnicodeEncodeError:
+        return canonical.encode(document)

@@ -12,7 +12,7 @@ import msgspec
 from redrive.record.event import ModelResponse, ToolCall, payload_of
 from redrive.record.evidence import arguments_value
 from redrive.record.session import EventReader
-from redrive.record.signature import DecisionSignature
+from redrive.record.signature import DecisionSignature, Signature, event_signatures
 from redrive.record.trajectory import Step
 from redrive.replay.ports import ModelReply
 from redrive.replay.shadow import ReplayedDecision
@@ -23,17 +23,16 @@ class CallView(msgspec.Struct, frozen=True):
 
     tool: str
     arguments: Any
-    argument_hash: str | None
     call_id: str | None = None
 
 
 class DecisionView(msgspec.Struct, frozen=True):
-    """One decision as a report shows it."""
+    """One decision as a report shows it; `signatures` is what was compared, event by event."""
 
     text: str
-    text_hash: str
     calls: tuple[CallView, ...]
     is_final: bool
+    signatures: tuple[Signature, ...] = ()
 
 
 def view_recorded(step: Step, signature: DecisionSignature, reader: EventReader) -> DecisionView:
@@ -46,15 +45,14 @@ def view_recorded(step: Step, signature: DecisionSignature, reader: EventReader)
             CallView(
                 tool=call.tool,
                 arguments=arguments_value(call.arguments, call.arguments_text),
-                argument_hash=signature.calls[len(calls)].arguments.hex() or None,
                 call_id=event.call_id,
             )
         )
     return DecisionView(
         text="".join(response.text for response in responses),
-        text_hash=signature.text.hex(),
         calls=tuple(calls),
         is_final=signature.is_final,
+        signatures=event_signatures(signature),
     )
 
 
@@ -63,15 +61,14 @@ def view_replayed(decision: ReplayedDecision) -> DecisionView:
     reply = decision.reply or ModelReply()
     return DecisionView(
         text=reply.text,
-        text_hash=decision.signature.text.hex(),
         calls=tuple(
             CallView(
                 tool=call.tool,
                 arguments=arguments_value(call.arguments, call.arguments_text),
-                argument_hash=signed.arguments.hex(),
                 call_id=call.call_id,
             )
-            for call, signed in zip(reply.calls, decision.signature.calls, strict=False)
+            for call in reply.calls
         ),
         is_final=decision.signature.is_final,
+        signatures=event_signatures(decision.signature),
     )

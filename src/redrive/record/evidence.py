@@ -283,15 +283,39 @@ class NearestCall(msgspec.Struct, frozen=True):
     differs: tuple[str, ...] = ()
 
 
+MAX_SHOWN_DEPTH = 100
+
+
 def arguments_value(arguments: Raw | UnsetType, text: str | None) -> Any:
-    """Give a call's arguments for people: the JSON value, `{}` for none, else the text itself."""
+    """Give a call's arguments for people.
+
+    Returns:
+        The JSON value, `{}` for none; the text itself where it is no strict JSON, or is nested more
+        than 100 deep.
+    """
     if isinstance(arguments, UnsetType):
         data = canonical.text_bytes(text or "{}")
     else:
         data = bytes(arguments)
-    if canonical_bytes(data) is None:
-        return data.decode("utf-8", "surrogatepass")
-    return canonical.decode_value(data)
+    if canonical_bytes(data) is not None:
+        value = canonical.decode_value(data)
+        if data.count(b"[") + data.count(b"{") <= MAX_SHOWN_DEPTH or not _is_deep(value):
+            return value
+    return data.decode("utf-8", "surrogatepass")
+
+
+def _is_deep(root: Any) -> bool:
+    """Say whether a value is nested too deeply to be shown."""
+    stack = [(root, 1)]
+    while stack:
+        value, depth = stack.pop()
+        if not isinstance(value, (dict, list)):
+            continue
+        if depth > MAX_SHOWN_DEPTH:
+            return True
+        items = value.values() if isinstance(value, dict) else value
+        stack.extend((item, depth + 1) for item in items)
+    return False
 
 
 def find_nearest(tool: str, arguments: Any, events: Iterable[Event]) -> NearestCall | None:
@@ -310,10 +334,7 @@ def find_nearest(tool: str, arguments: Any, events: Iterable[Event]) -> NearestC
         call: ToolCall = payload_of(event)
         recorded = arguments_value(call.arguments, call.arguments_text)
         paths: list[str] = ["tool"] if call.tool != tool else []
-        try:
-            weight = _collect_differences(arguments, recorded, "", paths)
-        except RecursionError:
-            weight, paths = 0, [*paths, "arguments"]
+        weight = _collect_differences(arguments, recorded, "", paths)
         if best is None or (len(paths), weight) < best[0]:
             nearest = NearestCall(event.seq, call.tool, recorded, event.call_id, tuple(paths))
             best = (len(paths), weight), nearest

@@ -60,7 +60,7 @@ def test_the_first_divergence_shows_both_decisions_and_what_differs(session):
     assert (first.expected.text, first.expected.calls) == ("think", ())
     (asked,) = first.found.calls
     assert (asked.tool, asked.arguments, asked.call_id) == ("v", {}, None)
-    assert len(asked.argument_hash) == 64
+    assert len(first.found.signatures[1].argument_hash) == 64
 
 
 def test_a_difference_in_text_alone_is_no_decision_divergence(session):
@@ -170,6 +170,13 @@ def test_records_that_differ_in_a_result_alone_decide_alike(other, fields):
     assert (found.first_divergence.decision, found.first_divergence.fields) == (1, fields)
     assert found.decision_divergence is None
     assert found.text_only == 0
+    first = found.first_divergence
+    differing = [
+        (ours.kind, ours.status, theirs.status)
+        for ours, theirs in zip(first.expected.signatures, first.found.signatures, strict=True)
+        if ours != theirs
+    ]
+    assert differing == [("tool.result", "ok", first.found.signatures[-1].status)]
 
 
 @pytest.mark.parametrize("is_first_longer", [True, False])
@@ -197,7 +204,7 @@ def test_arguments_that_were_not_recorded_have_no_hash():
     right = record(decide(call("t", {"a": 1}, "c1")), result("c1", 1))
     found = diffed(left, right).first_divergence
     assert found.fields == ("arguments",)
-    assert found.expected.calls[0].argument_hash is None
+    assert found.expected.signatures[1].argument_hash is None
 
 
 def test_text_decisions_under_json_content_show_their_text():

@@ -203,14 +203,20 @@ def test_differences_are_named_by_their_paths(asked, recorded, differs):
     assert nearest_to("t", asked, call("t", recorded, "c1")).differs == differs
 
 
-def test_arguments_nested_too_deeply_to_compare_differ_as_a_whole():
-    deep = b"[" * 900 + b"]" * 900
-    recording = record(decide({"name": "t", "args_json": deep.decode(), "call_id": "c1"}))
-    value = arguments_value(Raw(deep), None)
-    found = find_nearest(
-        "t", value, recording.reader.read_events(evidence(recording).candidates("t"))
-    )
-    assert found.differs == ("arguments",)
+def test_arguments_nested_too_deeply_are_shown_and_compared_as_their_text():
+    deep = "[" * 900 + "]" * 900
+    recording = record(decide({"name": "t", "args_json": deep, "call_id": "c1"}))
+    value = arguments_value(UNSET, deep)
+    seqs = evidence(recording).candidates("t")
+    assert value == deep
+    for asked, differs in ((value, ()), ({}, ("arguments",))):
+        events = recording.reader.read_events(seqs)
+        assert find_nearest("t", asked, events).differs == differs
+
+
+def test_many_brackets_are_not_deep():
+    wide = {"code": "{" * 500, "items": [[{}]] * 60}
+    assert arguments_value(Raw(msgspec.json.encode(wide)), None) == wide
 
 
 def test_without_recorded_calls_there_is_no_nearest():
