@@ -22,10 +22,10 @@ from redrive.models.script import parse_script
 from redrive.record.event import Event, Kind, payload_of
 from redrive.record.session import MemoryReader, SessionIndex
 from redrive.record.trajectory import Trajectory, build_trajectory
+from redrive.replay.exchange import AskModel, ShadowOptions, ShadowRun
 from redrive.replay.ports import ModelReply, Override
 from redrive.replay.recorded import RecordedRun, read_run
 from redrive.replay.run import drive, reply_from
-from redrive.replay.shadow import AskModel, ShadowOptions, ShadowRun
 from tests.helpers import events_from, index_of
 
 Line = dict[str, Any]

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from redrive.record.evidence import Gap, find_nearest
-from redrive.replay.ports import CallAsked, ModelReply
-from redrive.replay.shadow import (
+from redrive.replay.exchange import (
     AskModel,
     Command,
     Done,
@@ -19,11 +18,10 @@ from redrive.replay.shadow import (
     Reply,
     ServeEvidence,
     ShadowOptions,
-    ShadowState,
     Stop,
-    start,
-    step,
 )
+from redrive.replay.ports import CallAsked, ModelReply
+from redrive.replay.shadow import ShadowState, start, step
 from tests.recordings import Recording, call, decide, end, record, result
 
 

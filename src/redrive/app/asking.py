@@ -14,10 +14,10 @@ from redrive.app.opening import OpenedSession
 from redrive.errors import UsageError
 from redrive.record.event import ModelRequest, payload_of
 from redrive.record.trajectory import Pairing, Trajectory
+from redrive.replay.exchange import AskModel
 from redrive.replay.ports import Model, ModelQuery, ModelReply, Override
 from redrive.replay.rebuild import apply_overrides, read_messages, read_turns, rebuild_body
 from redrive.replay.reconstruct import Frame, reconstruct_body
-from redrive.replay.shadow import AskModel
 
 _SAMPLING_FIELDS = ("temperature", "seed")
 

@@ -27,11 +27,11 @@ from redrive.compare.verdict import Outcome, find_outcome, judge_open_run, judge
 from redrive.models.options import ModelOptions, parse_spec
 from redrive.record.decisions import TOOL_CALLS
 from redrive.record.trajectory import Trajectory, pair_path
+from redrive.replay.exchange import AskModel, ShadowOptions
 from redrive.replay.ports import Model, ModelReply, Override
 from redrive.replay.reconstruct import Frame
 from redrive.replay.recorded import RecordedRun, read_run
 from redrive.replay.run import drive, reply_from
-from redrive.replay.shadow import AskModel, ShadowOptions
 from redrive.stores.port import Store
 
 Progress = Callable[[int, int, str], None]

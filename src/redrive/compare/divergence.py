@@ -23,8 +23,8 @@ from redrive.record.signature import (
     DecisionSignature,
 )
 from redrive.record.trajectory import Trajectory
+from redrive.replay.exchange import UNANSWERED_STOPS, ShadowRun
 from redrive.replay.recorded import DecisionForm, RecordedRun, read_results
-from redrive.replay.shadow import UNANSWERED_STOPS, ShadowRun
 
 MAX_DIFFERENCES = 100
 _BLOCK = 4096

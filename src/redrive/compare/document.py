@@ -24,9 +24,9 @@ from redrive.compare.verdict import (
 )
 from redrive.record.evidence import Cell, ToolEvidenceStore
 from redrive.record.signature import RULES_VERSION
+from redrive.replay.exchange import MissingCall, ServedCall, ShadowRun
 from redrive.replay.ports import ModelFingerprint, Override
 from redrive.replay.recorded import RecordedRun
-from redrive.replay.shadow import MissingCall, ServedCall, ShadowRun
 
 SCHEMA = "redrive.shadow"
 SCHEMA_VERSION = 1

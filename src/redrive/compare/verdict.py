@@ -17,9 +17,9 @@ from redrive.compare.divergence import Comparison
 from redrive.record.event import MAIN_ACTOR, Kind, SessionEnded, payload_of
 from redrive.record.session import NO_NODE, EventReader, SessionIndex
 from redrive.record.trajectory import Trajectory
+from redrive.replay.exchange import ShadowRun, Stop
 from redrive.replay.ports import Override
 from redrive.replay.recorded import RecordedRun
-from redrive.replay.shadow import ShadowRun, Stop
 
 
 class Verdict(StrEnum):

@@ -14,8 +14,8 @@ from redrive.record.evidence import arguments_value
 from redrive.record.session import EventReader
 from redrive.record.signature import DecisionSignature, Signature, event_signatures
 from redrive.record.trajectory import Step
+from redrive.replay.exchange import ReplayedDecision
 from redrive.replay.ports import ModelReply
-from redrive.replay.shadow import ReplayedDecision
 
 
 class CallView(msgspec.Struct, frozen=True):

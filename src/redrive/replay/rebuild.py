@@ -24,8 +24,8 @@ from redrive.record.evidence import arguments_value
 from redrive.record.session import EventReader
 from redrive.record.trajectory import Pairing, Trajectory
 from redrive.replay.body import append_items, replace_value
+from redrive.replay.exchange import ServedCall, Turn
 from redrive.replay.ports import CallAsked, Override
-from redrive.replay.shadow import ServedCall, Turn
 
 CHAT = "openai.chat"
 RESPONSES = "openai.responses"

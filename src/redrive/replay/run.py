@@ -10,9 +10,7 @@ from typing import assert_never
 
 from redrive.record.evidence import find_nearest
 from redrive.record.session import EventReader
-from redrive.replay.ports import ModelReply
-from redrive.replay.recorded import RecordedRun
-from redrive.replay.shadow import (
+from redrive.replay.exchange import (
     DEFAULT_OPTIONS,
     AskModel,
     Done,
@@ -23,9 +21,10 @@ from redrive.replay.shadow import (
     ServeEvidence,
     ShadowOptions,
     ShadowRun,
-    start,
-    step,
 )
+from redrive.replay.ports import ModelReply
+from redrive.replay.recorded import RecordedRun
+from redrive.replay.shadow import start, step
 
 Replier = Callable[[AskModel | ServeEvidence | FindNearest], Reply]
 

@@ -11,7 +11,7 @@ from redrive.compare.divergence import (
     sequence_edits,
 )
 from redrive.record.signature import CallSignature, DecisionSignature, ResultSignature
-from redrive.replay.shadow import Stop
+from redrive.replay.exchange import Stop
 from tests.recordings import call, decide, record, replay, result
 
 T = {"tool_calls": [{"name": "t", "args": {"x": 1}}]}

@@ -20,8 +20,8 @@ from redrive.compare.verdict import (
 )
 from redrive.record.session import MemoryReader
 from redrive.record.trajectory import build_trajectory
+from redrive.replay.exchange import Stop
 from redrive.replay.ports import ModelFingerprint, Override
-from redrive.replay.shadow import Stop
 from tests.helpers import index_of
 from tests.recordings import MODEL, call, decide, end, record, replay, result, script, shadow
 

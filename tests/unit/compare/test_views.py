@@ -1,7 +1,7 @@
 from redrive.compare.views import view_replayed
 from redrive.record.signature import EMPTY_TEXT, DecisionSignature
+from redrive.replay.exchange import ReplayedDecision
 from redrive.replay.recorded import DecisionForm
-from redrive.replay.shadow import ReplayedDecision
 
 
 def test_a_replayed_decision_that_equals_the_record_keeps_no_reply_to_show():

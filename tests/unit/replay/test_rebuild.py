@@ -5,6 +5,7 @@ from msgspec import Raw
 
 from redrive.errors import UsageError
 from redrive.record.trajectory import pair_path
+from redrive.replay.exchange import ServedCall, Turn
 from redrive.replay.ports import CallAsked, Override
 from redrive.replay.rebuild import (
     FullTurn,
@@ -15,7 +16,6 @@ from redrive.replay.rebuild import (
     rebuild_body,
     result_text,
 )
-from redrive.replay.shadow import ServedCall, Turn
 from tests.recordings import call, decide, record, result, user
 
 

@@ -5,10 +5,7 @@ from msgspec import Raw
 from redrive.errors import UsageError
 from redrive.record.evidence import Gap
 from redrive.record.trajectory import pair_path
-from redrive.replay.ports import CallAsked, ModelFingerprint, ModelReply
-from redrive.replay.rebuild import read_messages, read_turns
-from redrive.replay.run import drive, reply_from
-from redrive.replay.shadow import (
+from redrive.replay.exchange import (
     AskModel,
     Done,
     Evidence,
@@ -16,9 +13,11 @@ from redrive.replay.shadow import (
     ServeEvidence,
     ShadowOptions,
     Stop,
-    start,
-    step,
 )
+from redrive.replay.ports import CallAsked, ModelFingerprint, ModelReply
+from redrive.replay.rebuild import read_messages, read_turns
+from redrive.replay.run import drive, reply_from
+from redrive.replay.shadow import start, step
 from tests.recordings import answering, call, decide, end, record, replay, result, script, user
 
 POLL = {"tool_calls": [{"name": "poll", "args": {"id": 1}}]}
