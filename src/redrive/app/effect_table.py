@@ -40,15 +40,15 @@ class ToolRule(msgspec.Struct, frozen=True):
 
     category: Category | None
     told_by: tuple[str, ...] = ()
-    reads_if: tuple[str, frozenset[str]] | None = None
+    reads_if: tuple[str, tuple[str, ...]] | None = None
 
 
 _COMMAND = ToolRule(Category.COMMAND, ("command", "cmd", "script", "code", "input"))
-_STDIN = ToolRule(Category.COMMAND, ("chars",), ("chars", frozenset({""})))
+_STDIN = ToolRule(Category.COMMAND, ("chars",), ("chars", ("",)))
 _STOP = ToolRule(Category.COMMAND, ("shell_id", "task_id", "bash_id", "session_id"))
 _PATH = ("file_path", "path", "notebook_path", "filename", "file", "target_file", "filePath")
 _WRITE = ToolRule(Category.FILE_WRITE, _PATH)
-_EDITOR = ToolRule(Category.FILE_WRITE, _PATH, ("command", frozenset({"view"})))
+_EDITOR = ToolRule(Category.FILE_WRITE, _PATH, ("command", ("view",)))
 _PATCH = ToolRule(Category.FILE_WRITE, ("input", "patch", "patch_text", "patchText"))
 _WEB = ToolRule(Category.NETWORK, ("url", "query", "queries", "uri", "q", "prompt"))
 _AGENT = ToolRule(Category.OTHER, ("description", "message", "prompt", "task", "script"))

@@ -73,6 +73,7 @@ def test_a_tool_that_can_read_is_no_effect_when_it_reads():
     assert deed("write_stdin", {"session_id": 1}).category is None
     assert deed("write_stdin", {"chars": ""}).category is None
     assert deed("write_stdin", {"chars": "yes\n"}).category is Category.COMMAND
+    assert deed("write_stdin", {"chars": [None]}).what == "[null]"
 
 
 def test_what_the_provider_runs_is_its_own_category_unless_it_is_a_network_call():
