@@ -156,8 +156,9 @@ def _open_case(store: Store, request: ShadowRequest) -> _Case:
     trajectory = whole if request.until is None else whole.prefix(request.until)
     is_cut = len(trajectory.steps) < len(whole.steps)
     report, closed = audit_session(session, trajectory)
-    stated = None if is_cut else request.outcome
-    outcome = find_outcome(session.index, trajectory, session.reader, stated)
+    outcome = Outcome()  # what a prefix came to is not the outcome of the whole
+    if not is_cut:
+        outcome = find_outcome(session.index, trajectory, session.reader, request.outcome)
     return _Case(session, trajectory, is_cut, report, closed, outcome)
 
 
