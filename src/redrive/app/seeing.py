@@ -45,10 +45,10 @@ LIVE, DISCARDED, FURTHER_ROOT = "live", "discarded", "further root"
 
 
 def view_survey(survey: Survey, view: SessionView) -> SessionView:
-    """Add to a listed session what only its events tell: how it ended, and its branches."""
+    """Add to a listed session what only its events tell: how it ended, and its forks counted."""
     main = main_actor(survey.index)
-    branches = sum(branch.actor == main for branch in find_branches(survey.places))
-    return msgspec.structs.replace(view, outcome=survey.opened.outcome, branches=branches)
+    forks = sum(b.actor == main and b.fork is not None for b in find_branches(survey.places))
+    return msgspec.structs.replace(view, outcome=survey.opened.outcome, branches=1 + forks)
 
 
 def actors_of(session: Survey) -> list[ActorView]:

@@ -133,3 +133,14 @@ def test_a_call_that_repeats_an_id_gets_its_own_permission(surveyed, decision):
     )
     statuses = {e.what.text: e.status for e in entries if e.category == "command"}
     assert statuses == {"first": "denied", "second": "no result"}
+
+
+def test_a_real_session_with_a_subagent_and_rewinds_tells_what_it_did(surveyed, samples):
+    path = samples / "claude_code" / "entire-ext-ac-rewinds-progress.jsonl"
+    entries, totals = scanned(surveyed(path=path))
+    assert totals.by_category == {"command": 11, "file_write": 8, "other": 1}
+    assert len({entry.actor for entry in entries}) == 2
+    assert [entry.ts for entry in entries] == sorted(entry.ts for entry in entries)
+    (commit,) = [entry for entry in entries if "git commit" in entry.writing_hints]
+    assert (commit.asked_by.source, commit.asked_by.text.text) == ("user", "commit")
+    assert all(entry.status == "ok" and entry.asked_by is not None for entry in entries)

@@ -1,4 +1,6 @@
-from redrive.app.places import find_branches
+from redrive.app.places import build_places, find_branches
+from redrive.importers.claude_code import IMPORTER
+from tests.helpers import events_from, index_of
 
 
 def user(line_id, parent=None, **fields):
@@ -98,3 +100,18 @@ def test_a_question_is_looked_for_upwards(surveyed, decision):
     names = survey.index.node_ids
     asked = {name: names[survey.places.asked_by[n]] for n, name in enumerate(names)}
     assert asked == {"u1": "u1", "d1": "u1", "u2": "u2", "d2": "u1", "x": "u1"}
+
+
+def test_forks_in_real_sessions_are_as_many_as_counted_by_hand(samples):
+    with (samples / "EXPECTED.tsv").open() as file:
+        rows = [line.rstrip("\n").split("\t") for line in file if "\tclaude_code\t" in line]
+    counts = {row[0]: int(row[7]) for row in rows}
+    found = {}
+    for name in counts:
+        path = samples / "claude_code" / name
+        if path.is_file():
+            places = build_places(index_of(events_from(IMPORTER, path)))
+            branches = list(find_branches(places))
+            found[name] = 1 + sum(b.actor == "main" and b.fork is not None for b in branches)
+    assert len(found) >= 10
+    assert found == {name: counts[name] for name in found}
