@@ -208,7 +208,8 @@ def _build_cell(
     else:
         event = next(events)
         result: ToolResult = _decode(event, _decode_result)
-        status, digest, gap = result.status, _payload_digest(event), _result_gap(result)
+        status, gap = result.status, _result_gap(result)
+        digest = hashlib.sha256(event.payload).digest()
         if gap is None and has_mark is not None and has_mark(bytes(event.payload)):
             gap = Gap.MASKED
     return Cell(
@@ -226,10 +227,6 @@ def _decode(event: Event, decode: Callable[[Raw], Any]) -> Any:
         return decode(event.payload)
     except msgspec.ValidationError:
         return payload_of(event)
-
-
-def _payload_digest(event: Event) -> bytes:
-    return hashlib.sha256(event.payload).digest()
 
 
 def _result_gap(result: ToolResult) -> Gap | None:
@@ -256,7 +253,7 @@ def open_evidence(cell: Cell, event: Event | None) -> Answer | None:
     """
     if event is None or event.seq != cell.result:
         return None
-    if _payload_digest(event) != cell.digest:
+    if hashlib.sha256(event.payload).digest() != cell.digest:
         return None
     result: ToolResult = _decode(event, _decode_result)
     if isinstance(result.result, UnsetType):
