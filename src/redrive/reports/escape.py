@@ -9,7 +9,6 @@ import re
 
 _KEPT = frozenset("\n\t")
 _BIDI_CODES = (*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0x061C)
-_BIDI = frozenset(map(chr, _BIDI_CODES))
 _UNSAFE_IN_JSON = re.compile(
     "[\x7f-\x9f\u2028\u2029" + "".join(f"\\u{code:04x}" for code in _BIDI_CODES) + "]"
 )
@@ -21,14 +20,14 @@ def escape(text: str, *, keep_lines: bool = False) -> str:
     Control characters, bidi overrides, U+2028/9 and lone surrogates become visible escapes; line
     ends and tabs stay only with `keep_lines`.
     """
-    if text.isascii() and text.isprintable():
+    if text.isprintable():  # bidi marks and lone surrogates are not
         return text
     kept = _KEPT if keep_lines else frozenset[str]()
     return "".join(char if char in kept or _is_plain(char) else _spell(char) for char in text)
 
 
 def _is_plain(char: str) -> bool:
-    return (char.isprintable() or char == "\u00a0") and char not in _BIDI
+    return char.isprintable() or char == "\u00a0"
 
 
 def _spell(char: str) -> str:

@@ -1,3 +1,4 @@
+from redrive.app import timeline
 from redrive.app.timeline import timeline_of
 
 
@@ -67,3 +68,13 @@ def test_a_discarded_path_and_conflicting_results_are_marked(surveyed, decision,
         ("t {}", "conflicting", True),
         ("x", None, False),
     ]
+
+
+def test_the_order_holds_across_batches(surveyed, decision, monkeypatch):
+    survey = surveyed(
+        *(decision(f"d{n}", text=str(n), ts=f"2026-01-01T00:00:0{9 - n}Z") for n in range(9))
+    )
+    whole = told(survey)
+    monkeypatch.setattr(timeline, "_BATCH", 2)
+    assert told(survey) == whole
+    assert [entry.what for entry in whole] == list("876543210")
