@@ -83,8 +83,7 @@ class Recording(msgspec.Struct, frozen=True):
         if until is None:
             return read_run(self.index, self.trajectory, self.reader, mode=mode)
         cut = self.trajectory.prefix(until)
-        is_cut = until < len(self.trajectory.steps)
-        return read_run(self.index, cut, self.reader, mode=mode, is_cut=is_cut)
+        return read_run(self.index, cut, self.reader, mode=mode)
 
 
 def record(*lines: Line, **session: Any) -> Recording:

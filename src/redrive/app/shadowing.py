@@ -127,7 +127,6 @@ def run_shadow(
         case.trajectory,
         case.session.reader,
         mode=request.decisions or mode_of(case.session),
-        is_cut=case.is_cut,
     )
     options = ModelOptions(seed=request.seed, decisions=recorded.mode, environment=environment)
     with closing(open_model(request.model, options)) as model:
@@ -140,11 +139,10 @@ def run_shadow(
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """One audited path; `is_cut` if the recorded run went on beyond it."""
+    """One audited path."""
 
     session: OpenedSession
     trajectory: Trajectory
-    is_cut: bool
     report: AuditReport
     closed: ClosedTrajectory | None
     outcome: Outcome
@@ -154,12 +152,11 @@ def _open_case(store: Store, request: ShadowRequest) -> _Case:
     session = open_session(store, request.session)
     whole = session.trajectory(request.actor, request.path)
     trajectory = whole if request.until is None else whole.prefix(request.until)
-    is_cut = len(trajectory.steps) < len(whole.steps)
     report, closed = audit_session(session, trajectory)
     outcome = Outcome()  # what a prefix came to is not the outcome of the whole
-    if not is_cut:
+    if not trajectory.is_cut:
         outcome = find_outcome(session.index, trajectory, session.reader, request.outcome)
-    return _Case(session, trajectory, is_cut, report, closed, outcome)
+    return _Case(session, trajectory, report, closed, outcome)
 
 
 def _make_asker(

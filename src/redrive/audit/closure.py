@@ -213,7 +213,7 @@ class _Auditor:
             notes.append("no decision is recorded")
         reports = [self._audit_step(step) for step in steps]
         if self.stray:
-            self._place_stray(reports)
+            self._place_stray(reports, notes)
         summary = (self.trajectory.session_id, self.trajectory.actor)
         return sum_up(*summary, tuple(reports), tuple(notes))
 
@@ -373,13 +373,20 @@ class _Auditor:
         else:
             self.stray.append((named, step.step, gap))
 
-    def _place_stray(self, reports: list[ClosureReport]) -> None:
-        """Open the steps that reads and derived values name by the record's own numbers."""
+    def _place_stray(self, reports: list[ClosureReport], notes: list[str]) -> None:
+        """Open the steps that reads and derived values name by the record's own numbers.
+
+        Beyond a path that was cut, one that names a later step has reached no decision on it.
+        """
         numbers: dict[int, int] = {}
         for report in reports:
             recorded = report.step if report.recorded_step is None else report.recorded_step
             numbers.setdefault(recorded, report.step)
+        last = max(numbers)
         for named, nearest, gap in self.stray:
+            if self.trajectory.is_cut and named > last:
+                notes.append(f"{gap.what} belongs to step {named}, which is not on this path")
+                continue
             at = numbers.get(named, nearest) - 1
             reports[at] = with_gaps(reports[at], (gap,))
 

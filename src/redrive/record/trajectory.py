@@ -94,6 +94,7 @@ class Trajectory:
         after: events on the path below the last decision that are not its results, in seq order.
         leaf: the node that the path ends at; absent where the actor has no node.
         breaks: why the path does not reach a root, if it does not.
+        is_cut: whether the recorded run went on beyond the last step (`prefix`).
     """
 
     session_id: str
@@ -104,12 +105,13 @@ class Trajectory:
     after: tuple[int, ...]
     leaf: str | None = None
     breaks: PathBreak | None = None
+    is_cut: bool = False
 
     def prefix(self, n_steps: int) -> "Trajectory":
         """Give the path of the first `n_steps` decisions; a prefix is a trajectory too."""
         if n_steps >= len(self.steps):
             return self
-        return replace(self, steps=self.steps[:n_steps], after=())
+        return replace(self, steps=self.steps[:n_steps], after=(), is_cut=True)
 
 
 def find_head(index: SessionIndex, actor: str = MAIN_ACTOR) -> int | None:

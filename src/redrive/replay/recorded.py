@@ -97,7 +97,6 @@ def read_run(
     reader: EventReader,
     *,
     mode: str = TOOL_CALLS,
-    is_cut: bool = False,
 ) -> RecordedRun:
     """Read one path for replay, in two streams over its events.
 
@@ -106,7 +105,6 @@ def read_run(
         trajectory: the path; a prefix of one is a path too.
         reader: gives payloads.
         mode: how decisions are read; see `RecordedRun.mode`.
-        is_cut: whether the recorded run went on beyond this path (`--until`).
 
     Cost: O(n); about 700 bytes per decision with one call.
     """
@@ -116,7 +114,7 @@ def read_run(
     decisions = tuple(
         build.decision(step, events, evidence.cells_of_step(step.step)) for step in trajectory.steps
     )
-    is_ended = bool(decisions) and not decisions[-1].signature.calls and not is_cut
+    is_ended = bool(decisions) and not decisions[-1].signature.calls and not trajectory.is_cut
     if is_ended:
         decisions = (*decisions[:-1], _ended(decisions[-1]))
     return RecordedRun(trajectory.session_id, decisions, evidence, mode, is_ended)

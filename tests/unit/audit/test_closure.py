@@ -134,6 +134,15 @@ def test_a_read_opens_the_step_it_names_else_the_nearest_decision(
     assert gaps_of(built.audit()) == [(opened, "prng", "missing_prng_value")]
 
 
+def test_beyond_a_cut_path_a_read_of_a_later_step_is_a_note() -> None:
+    built = SessionBuilder().decision().read("prng", "jitter", step=2).decision()
+    index, trajectory, reader = built.build()
+    report = audit(index, trajectory.prefix(1), reader, session_started=built.started, renderers={})
+    assert report.is_closed
+    assert "jitter belongs to step 2, which is not on this path" in report.notes
+    assert gaps_of(built.audit()) == [(2, "prng", "missing_prng_value")]
+
+
 def test_a_named_step_is_the_records_own_number() -> None:
     built = SessionBuilder().decision().decision()
     for seq, number in zip(built.seqs(Kind.MODEL_REQUEST), (40, 41), strict=True):
