@@ -1,6 +1,5 @@
 """Runs the checks that every importer must pass on every importer that is registered."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -66,7 +65,12 @@ def test_an_importer_keeps_its_promises_on_third_party_recordings(samples: Path,
 
 @pytest.mark.parametrize("name", sorted(IMPORTERS))
 @pytest.mark.parametrize(
-    "data", [b"", b"\n", b"\x00", b"{", b"[]", b"null", b"\xff\xfe", json.dumps({}).encode()]
+    "data",
+    [
+        *(b"", b"\n", b"\x00", b"{", b"[]", b"null", b"\xff\xfe", b"{}"),
+        b'{"type": {}, "id": "1"}',
+        b'{"type": [], "payload": {}, "timestamp": "2026-03-02T09:00:00Z"}',
+    ],
 )
 def test_no_importer_claims_a_file_without_content(name: str, data: bytes) -> None:
     assert IMPORTERS[name].sniff(MemorySource("empty.jsonl", data)) == 0

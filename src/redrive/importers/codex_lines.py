@@ -80,13 +80,13 @@ def is_torn_rollout_line(data: bytes) -> bool:
 def rollout_confidence(value: Mapping[str, Any]) -> int:
     """Say how sure one object makes it that its file is a rollout, 0 to 95."""
     if isinstance(value.get("payload"), dict):
-        kind = value.get("type")
+        kind = get_field(value, "type", str)
         if kind == "session_meta":
             return 95
         return 85 if kind in _LINE_TYPES and isinstance(value.get("timestamp"), str) else 0
     if _is_bare_meta(value) and "instructions" in value:
         return 70
-    is_bare_call = value.get("type") in CALL_ITEMS and "call_id" in value
+    is_bare_call = get_field(value, "type", str) in CALL_ITEMS and "call_id" in value
     return 40 if is_bare_call or value.get("record_type") == "state" else 0
 
 

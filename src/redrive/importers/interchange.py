@@ -99,7 +99,7 @@ class InterchangeImporter:
 
 
 def _confidence(value: Line) -> int:
-    kind = value.get("type")
+    kind = get_field(value, "type", str)
     if kind == "session" and "payload" not in value:
         return 95 if isinstance(value.get("id"), str) and "task" in value else 40
     is_line = kind in _READERS and isinstance(value.get("id"), str)
