@@ -8,12 +8,14 @@ Source: DESIGN.md §2, STYLE.md "One door for plug-ins".
 """
 
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from redrive.errors import PluginError, UsageError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 IMPORTERS = "redrive.importers"
 RENDERERS = "redrive.renderers"
@@ -31,7 +33,9 @@ class PluginState(msgspec.Struct, frozen=True):
 
 
 @cache
-def _points(group: str) -> tuple[EntryPoint, ...]:
+def _points(group: str) -> "tuple[EntryPoint, ...]":
+    from importlib.metadata import entry_points  # late: it costs as much as the rest of a start
+
     return tuple(sorted(entry_points(group=group), key=lambda point: point.name))
 
 
@@ -55,7 +59,7 @@ def load(group: str, name: str) -> Any:
     raise UsageError(f"no {kind} named {name!r}", hint=f"known: {known}")
 
 
-def _load(point: EntryPoint) -> Any:
+def _load(point: "EntryPoint") -> Any:
     try:
         return point.load()
     except Exception as error:
