@@ -18,8 +18,9 @@ from redrive.record.event import (
     dump_payload,
     raw_of,
 )
+from redrive.record.pairing import pair_path
 from redrive.record.session import MemoryReader, build_index
-from redrive.record.trajectory import build_trajectory, find_head, pair_path
+from redrive.record.trajectory import build_trajectory, find_head
 
 ACTORS = ("main", "ag1", "ag2")
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redrive.app.places import build_places, find_branches
+from redrive.record.branches import find_branches
 from redrive.record.event import (
     Event,
     Kind,
@@ -13,6 +13,7 @@ from redrive.record.event import (
     UserMessage,
     dump_payload,
 )
+from redrive.record.places import build_places
 from redrive.record.session import build_index
 from redrive.record.trajectory import build_trajectory
 

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from redrive.app.effects import EffectScan
 from redrive.app.excerpts import texts_in
 from redrive.app.opening import OpenedSession
-from redrive.app.places import build_places
 from redrive.app.raw_events import dump_event
 from redrive.app.searching import texts_of
 from redrive.app.seeing import actors_of, branches_of, steps_of
@@ -16,6 +15,7 @@ from redrive.app.survey import Survey
 from redrive.app.timeline import timeline_of
 from redrive.importers.interchange import IMPORTER
 from redrive.record.event import payload_of
+from redrive.record.places import build_places
 from redrive.record.session import NO_TS, MemoryReader
 from redrive.reports.effects import effect_lines, totals_lines
 from redrive.reports.escape import escape

@@ -13,7 +13,8 @@ from redrive import canonical
 from redrive.app.opening import OpenedSession
 from redrive.errors import UsageError
 from redrive.record.event import ModelRequest, payload_of
-from redrive.record.trajectory import Pairing, Trajectory
+from redrive.record.pairing import Pairing
+from redrive.record.trajectory import Trajectory
 from redrive.replay.exchange import AskModel
 from redrive.replay.ports import Model, ModelQuery, ModelReply, Override
 from redrive.replay.rebuild import apply_overrides, read_messages, read_turns, rebuild_body

@@ -27,8 +27,8 @@ from redrive.record.event import (
     ToolResult,
     payload_of,
 )
+from redrive.record.pairing import Pairing
 from redrive.record.session import NO_NODE
-from redrive.record.trajectory import Pairing
 from redrive.reports.views import AskedBy, EffectTotals, EffectView
 
 DENIED = "denied"

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any, assert_never
 
 from redrive.app.excerpts import texts_of_arguments, texts_of_raw
-from redrive.app.places import Places, build_places
 from redrive.app.survey import time_of
 from redrive.errors import UsageError
 from redrive.record.event import Event, Kind, payload_of
+from redrive.record.places import Places, build_places
 from redrive.reports.views import MatchView
 from redrive.stores.port import SessionRow, Store
 

@@ -13,9 +13,9 @@ from msgspec import UnsetType
 
 from redrive.app.effects import CONFLICTING, DENIED, NO_RESULT
 from redrive.app.excerpts import arguments_text, excerpt
-from redrive.app.places import Branch, find_branches
 from redrive.app.survey import Survey, time_of
 from redrive.audit.report import AuditReport
+from redrive.record.branches import Branch, find_branches
 from redrive.record.event import (
     FLAG_INHERITED,
     Event,
@@ -27,9 +27,10 @@ from redrive.record.event import (
     Usage,
     payload_of,
 )
+from redrive.record.pairing import pair_path
 from redrive.record.session import IS_DECISION, NO_NODE, NO_TS
 from redrive.record.summary import larger_usage, main_actor
-from redrive.record.trajectory import Step, Trajectory, pair_path
+from redrive.record.trajectory import Step, Trajectory
 from redrive.reports.times import time_or_none
 from redrive.reports.views import (
     ActorView,

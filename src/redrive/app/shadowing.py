@@ -26,7 +26,8 @@ from redrive.compare.document import (
 from redrive.compare.verdict import Outcome, find_outcome, judge_open_run, judge_run
 from redrive.models.options import ModelOptions, parse_spec
 from redrive.record.decisions import TOOL_CALLS
-from redrive.record.trajectory import Trajectory, pair_path
+from redrive.record.pairing import pair_path
+from redrive.record.trajectory import Trajectory
 from redrive.replay.exchange import AskModel, ShadowOptions
 from redrive.replay.ports import Model, ModelReply, Override
 from redrive.replay.reconstruct import Frame

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from redrive.app.opening import OpenedSession, open_row
-from redrive.app.places import Places, build_places
 from redrive.record.event import Event, SessionStarted, payload_of
+from redrive.record.pairing import Pairing, pair_path
+from redrive.record.places import Places, build_places
 from redrive.record.session import NO_TS, EventReader, SessionIndex
 from redrive.record.summary import pair_session
-from redrive.record.trajectory import Pairing, pair_path
 from redrive.reports.times import time_or_none
 from redrive.stores.port import SessionRow, Store
 

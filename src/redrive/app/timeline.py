@@ -26,8 +26,8 @@ from redrive.record.event import (
     UserMessage,
     payload_of,
 )
+from redrive.record.pairing import Pairing
 from redrive.record.session import FLAG_META, KINDS, NO_NODE
-from redrive.record.trajectory import Pairing
 from redrive.reports.views import TimelineEntry
 
 _WHAT_CHARS = 300

@@ -42,8 +42,9 @@ from redrive.record.event import (
     payload_of,
     raw_value,
 )
+from redrive.record.pairing import pair_path
 from redrive.record.session import EventReader, SessionIndex
-from redrive.record.trajectory import Step, Trajectory, pair_path
+from redrive.record.trajectory import Step, Trajectory
 
 # Damage that lost nothing, or whose event says itself what it could not hold.
 HARMLESS_DAMAGE = frozenset({"byte order mark", FLAG_UNREPRESENTABLE})

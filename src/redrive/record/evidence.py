@@ -26,9 +26,10 @@ from msgspec import Raw, UnsetType
 
 from redrive import canonical
 from redrive.record.event import PAYLOAD_DECODERS, Event, Kind, ToolCall, ToolResult, payload_of
+from redrive.record.pairing import Pairing
 from redrive.record.session import EventReader
 from redrive.record.signature import NOT_RECORDED, argument_digests, canonical_bytes
-from redrive.record.trajectory import Pairing, Step, Trajectory
+from redrive.record.trajectory import Step, Trajectory
 
 
 class Gap(StrEnum):

@@ -126,17 +126,6 @@ class SessionIndex:
         """Give an actor's number, or `None` where no event has it."""
         return self.actors.index(actor) if actor in self.actors else None
 
-    def children(self) -> tuple["array[int]", "array[int]"]:
-        """Give (first child, next sibling) per node, children in order of appearance; -1 ends."""
-        first = array("i", [-1]) * len(self.node_ids)
-        sibling = array("i", [-1]) * len(self.node_ids)
-        for node in range(len(self.node_ids) - 1, -1, -1):
-            parent = self.node_parent[node]
-            if parent >= 0 and parent != node:
-                sibling[node] = first[parent]
-                first[parent] = node
-        return first, sibling
-
 
 @dataclass(slots=True)
 class IndexBuilder:

@@ -6,7 +6,6 @@ before joining, are the importer's tally.
 Source: DESIGN.md §8 `import`.
 """
 
-from array import array
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -14,9 +13,12 @@ from decimal import Decimal, InvalidOperation
 
 import msgspec
 
+from redrive.record.branches import count_branches
 from redrive.record.event import MAIN_ACTOR, Event, Kind, ModelResponse, Usage, payload_of
+from redrive.record.ownership import decisions_above
+from redrive.record.pairing import Pairing, pair_results
+from redrive.record.places import build_places
 from redrive.record.session import (
-    DANGLING,
     IS_DECISION,
     IS_NOTE,
     NO_NODE,
@@ -24,16 +26,9 @@ from redrive.record.session import (
     EventReader,
     SessionIndex,
 )
-from redrive.record.trajectory import (
-    Pairing,
-    build_trajectory,
-    count_branches,
-    linear_order,
-    pair_results,
-)
+from redrive.record.trajectory import build_trajectory
 
 _OPEN_GROUPS = 64
-_UNKNOWN = -2
 _COUNTS = (
     "input_tokens",
     "output_tokens",
@@ -167,7 +162,7 @@ def summarize(index: SessionIndex, reader: EventReader, usage: Usage | None) -> 
         duplicate_result_ids=_ids(index, pairing.duplicates),
         external_result_ids=_ids(index, external),
         complete=not (has_damage or unanswered or orphans or index.dangling),
-        branches=count_branches(index),
+        branches=count_branches(build_places(index)),
         leaves=_count_leaves(index),
         roots=sum(parent == ROOT for parent in index.node_parent) if index.has_links else 1,
         inherited=sum(index.is_inherited),
@@ -230,7 +225,7 @@ def pair_session(index: SessionIndex, reader: EventReader) -> Pairing:
 
     Each result looks upwards from its node for the nearest decision that made a call with its id.
     """
-    above = _decision_above(index)
+    above = decisions_above(index)
     calls: dict[int, list[int]] = {}
     results: dict[int, list[int]] = {}
     opening: list[int] = []
@@ -267,37 +262,6 @@ def _settle_each(
         orphans += part.orphans
         duplicates += part.duplicates
     return Pairing(answers, tuple(unanswered), tuple(orphans), conflicts, tuple(duplicates))
-
-
-def _decision_above(index: SessionIndex) -> "array[int]":
-    """Give per node the decision node right above it, -1 where there is none."""
-    above = array("i", [_UNKNOWN]) * len(index.node_ids)
-    if index.has_links:
-        for node in range(len(above)):
-            _climb(index, node, above)
-        return above
-    latest: dict[int, int] = {}
-    for node in linear_order(index, range(len(above))):
-        actor = index.node_actor[node]
-        above[node] = latest.get(actor, -1)
-        if index.node_role[node] & IS_DECISION:
-            latest[actor] = node
-    return above
-
-
-def _climb(index: SessionIndex, node: int, above: "array[int]") -> None:
-    """Fill `above` for a node and all that it passes on the way; a cycle ends with -1."""
-    trail: dict[int, None] = {}
-    while above[node] == _UNKNOWN and node not in trail:
-        trail[node] = None
-        parent = index.node_parent[node]
-        if parent in (ROOT, DANGLING) or index.node_role[parent] & IS_DECISION:
-            above[node] = max(parent, -1)
-        else:
-            node = parent
-    found = max(above[node], -1)
-    for passed in trail:
-        above[passed] = found
 
 
 def _asking_decision(

@@ -1,7 +1,7 @@
 """Trajectories: one path from root to node of one actor, and its steps.
 
-Knows how to walk the DAG of a `SessionIndex`, which decision a result or read belongs to, and how
-results answer calls. Must not know payloads beyond equality of two results, nor closure (audit).
+Knows how to walk the DAG of a `SessionIndex`, and what belongs to which step. Must not know
+payloads, which result answers which call (`pairing`), nor closure (audit).
 
 Rules (DESIGN.md §3 "DAG first"):
 
@@ -9,27 +9,24 @@ Rules (DESIGN.md §3 "DAG first"):
 * nodes of one actor that share a response id are one decision;
 * a node that holds only results or reads belongs to the nearest decision above it, and to every
   path through that decision;
-* a result answers the unanswered call with its id in the nearest decision above that has this id;
 * a broken chain or a cycle is named, never guessed around.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
 
 from redrive.errors import UsageError
-from redrive.record.event import MAIN_ACTOR, Event, Kind
+from redrive.record.event import MAIN_ACTOR, Kind
+from redrive.record.ownership import decisions_above, linear_order
 from redrive.record.session import (
     ATTACHED_KINDS,
     DANGLING,
     IS_ATTACHED,
     IS_DECISION,
     IS_NOTE,
-    IS_USER,
     NO_NODE,
-    NO_TS,
-    EventReader,
     SessionIndex,
 )
 
@@ -129,15 +126,6 @@ def find_head(index: SessionIndex, actor: str = MAIN_ACTOR) -> int | None:
             has_child[parent] = 1
     leaves = [n for n in nodes if not has_child[n]] or nodes
     return max(leaves, key=lambda n: (index.node_ts[n], n))
-
-
-def linear_order(index: SessionIndex, nodes: Iterable[int]) -> list[int]:
-    """Order nodes by (`ts`, order of appearance); one without `ts` goes with the one before it."""
-    keyed, newest = [], NO_TS
-    for node in nodes:
-        newest = index.node_ts[node] if index.node_ts[node] != NO_TS else newest
-        keyed.append((newest, node))
-    return [node for _, node in sorted(keyed)]
 
 
 def walk_up(index: SessionIndex, leaf: int) -> tuple[list[int], PathBreak | None]:
@@ -259,30 +247,22 @@ class _PathBuilder:
 
     def _attached_nodes(self, groups: list[list[int]], on_spine: set[int]) -> list[list[int]]:
         """Find per decision the off-path nodes that hold its results and reads."""
+        found: list[list[int]] = [[] for _ in groups]
         if not self.index.has_links:
-            return [[] for _ in groups]
-        first, sibling = self.index.children()
-        found = []
-        for group in groups:
-            mine: list[int] = []
-            stack = list(group)
-            seen = set(group)
-            while stack:
-                child = first[stack.pop()]
-                while child != -1:
-                    if child not in seen and not self.index.node_role[child] & IS_DECISION:
-                        seen.add(child)
-                        stack.append(child)
-                        if child not in on_spine and self._is_side(child):
-                            mine.append(child)
-                    child = sibling[child]
-            found.append(sorted(mine))
-        return found
+            return found
+        place = {self.index.node_group[group[0]]: n for n, group in enumerate(groups)}
+        above = decisions_above(self.index)
+        for node in self.node_seqs:
+            if node not in on_spine and self._is_side(node) and above[node] >= 0:
+                owner = place.get(self.index.node_group[above[node]])
+                if owner is not None:
+                    found[owner].append(node)
+        return [sorted(nodes) for nodes in found]
 
     def _is_side(self, node: int) -> bool:
-        """Say whether a node holds only results, reads or notes."""
+        """Say whether a node holds only results or reads (and notes beside them)."""
         role = self.index.node_role[node]
-        return bool(role) and not role & ~(IS_ATTACHED | IS_NOTE) and node in self.node_seqs
+        return bool(role & IS_ATTACHED) and not role & ~(IS_ATTACHED | IS_NOTE)
 
     def _assemble(
         self,
@@ -390,118 +370,3 @@ class _Parts:
             self.attached.append(seq)
         else:
             self.rest.append(seq)
-
-
-class Pairing(msgspec.Struct, frozen=True):
-    """Which result answers which call.
-
-    Attributes:
-        answers: call seq → result seq, for calls with exactly one recorded answer.
-        unanswered: seqs of calls without a usable answer, conflicting ones included.
-        orphans: seqs of results that answer no call.
-        conflicts: call seq → the seqs of its differing results.
-        duplicates: seqs of results equal to one that was paired already.
-    """
-
-    answers: dict[int, int]
-    unanswered: tuple[int, ...]
-    orphans: tuple[int, ...]
-    conflicts: dict[int, tuple[int, ...]]
-    duplicates: tuple[int, ...]
-
-
-def pair_results(
-    index: SessionIndex,
-    decisions: Iterable[tuple[Sequence[int], Sequence[int]]],
-    reader: EventReader,
-    opening: Sequence[int] = (),
-) -> Pairing:
-    """Pair results with calls along one path.
-
-    Args:
-        index: the session's index (for the call ids).
-        decisions: per decision, root first: its call seqs and the result seqs that belong to it.
-        reader: gives payloads, asked only where one call has several results.
-        opening: results above the first decision; they answer nothing.
-
-    Returns:
-        The pairing. Calls and results without an id are never paired by position.
-    """
-    open_calls: dict[str, list[list[int]]] = {}
-    given: dict[int, list[int]] = {}
-    orphans = list(opening)
-    order: list[int] = []
-    for calls, results in decisions:
-        by_id: dict[str, list[int]] = {}
-        for call in calls:
-            order.append(call)
-            given[call] = []
-            if call in index.call_ids:
-                by_id.setdefault(index.call_ids[call], []).append(call)
-        for call_id, same in by_id.items():
-            open_calls.setdefault(call_id, []).append(same)
-        for result in results:
-            wanted = open_calls.get(index.call_ids.get(result, ""), ())
-            if not wanted:
-                orphans.append(result)
-                continue
-            nearest = wanted[-1]
-            call = next((c for c in nearest if not given[c]), nearest[0])
-            given[call].append(result)
-    return _settle(order, given, orphans, reader)
-
-
-def _settle(
-    order: list[int], given: dict[int, list[int]], orphans: list[int], reader: EventReader
-) -> Pairing:
-    answers, conflicts = {}, {}
-    unanswered, duplicates = [], []
-    for call in order:
-        results = given[call]
-        if not results:
-            unanswered.append(call)
-        elif len(results) == 1 or _all_equal(results, reader):
-            answers[call] = results[0]
-            duplicates.extend(results[1:])
-        else:
-            conflicts[call] = tuple(results)
-            unanswered.append(call)
-    return Pairing(answers, tuple(unanswered), tuple(orphans), conflicts, tuple(duplicates))
-
-
-def _all_equal(results: Sequence[int], reader: EventReader) -> bool:
-    payloads = {bytes(event.payload) for event in reader.read_events(results)}
-    return len(payloads) == 1
-
-
-def pair_path(index: SessionIndex, trajectory: Trajectory, reader: EventReader) -> Pairing:
-    """Pair results with calls on a trajectory."""
-    opening = [s for s in trajectory.opening if index.kind(s) is Kind.TOOL_RESULT]
-    return pair_results(
-        index, ((step.calls, step.results) for step in trajectory.steps), reader, opening
-    )
-
-
-def read_step(step: Step, reader: EventReader) -> Iterator[Event]:
-    """Yield the events of a step, in seq order, with their payloads."""
-    return reader.read_events(step.seqs())
-
-
-def count_branches(index: SessionIndex, actor: str = MAIN_ACTOR) -> int:
-    """Count the branches: 1 + the further real continuations at each fork.
-
-    A child continues if it is a user message, or a decision other than its parent's; a result, a
-    second block of the same answer or a note is no branch.
-    """
-    number = index.actor_number(actor)
-    continuations: dict[int, int] = {}
-    for node, parent in enumerate(index.node_parent):
-        if parent < 0 or parent == node or index.node_actor[node] != number:
-            continue
-        role = index.node_role[node]
-        is_other_decision = (
-            bool(role & IS_DECISION) and index.node_group[node] != index.node_group[parent]
-        )
-        if role & IS_USER or is_other_decision:
-            continuations[parent] = continuations.get(parent, 0) + 1
-    return 1 + sum(count - 1 for count in continuations.values() if count > 1)

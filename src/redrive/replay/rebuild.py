@@ -21,8 +21,9 @@ from redrive.errors import UsageError
 from redrive.record.decisions import JSON_CONTENT, TOOL_CALLS
 from redrive.record.event import Event, ToolCall, ToolResult, UserMessage, payload_of
 from redrive.record.evidence import arguments_value
+from redrive.record.pairing import Pairing
 from redrive.record.session import EventReader
-from redrive.record.trajectory import Pairing, Trajectory
+from redrive.record.trajectory import Trajectory
 from redrive.replay.body import append_items, replace_value
 from redrive.replay.exchange import ServedCall, Turn
 from redrive.replay.ports import CallAsked, Override

@@ -19,6 +19,7 @@ from redrive.audit.redaction import find_mark, may_hold_mark
 from redrive.record.decisions import TOOL_CALLS
 from redrive.record.event import Event, Kind, ModelResponse, payload_of
 from redrive.record.evidence import Cell, ToolEvidenceStore, build_evidence
+from redrive.record.pairing import pair_path
 from redrive.record.session import EventReader, SessionIndex
 from redrive.record.signature import (
     CallSignature,
@@ -28,7 +29,7 @@ from redrive.record.signature import (
     split_text,
     text_digest,
 )
-from redrive.record.trajectory import Step, Trajectory, pair_path
+from redrive.record.trajectory import Step, Trajectory
 from redrive.replay.ports import ModelFingerprint
 
 

@@ -74,7 +74,7 @@ class ActorView(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class BranchView(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One way that an actor's history took; see `redrive.app.places.Branch`."""
+    """One way that an actor's history took; see `redrive.record.branches.Branch`."""
 
     actor: str
     leaf: str

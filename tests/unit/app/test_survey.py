@@ -1,5 +1,4 @@
 from redrive.app.opening import OpenedSession
-from redrive.app.places import build_places
 from redrive.app.survey import Survey, survey_session
 from redrive.record.event import (
     FLAG_INHERITED,
@@ -12,6 +11,7 @@ from redrive.record.event import (
     dump_payload,
     raw_of,
 )
+from redrive.record.places import build_places
 from redrive.record.session import NO_TS, MemoryReader, build_index
 from redrive.stores.port import SessionRow
 

@@ -6,9 +6,12 @@ import pytest
 
 from redrive.importers.claude_code import IMPORTER
 from redrive.importers.draft import Draft, FileTally, Importer
+from redrive.record.branches import count_branches
 from redrive.record.event import Event, Kind, payload_of, raw_value
+from redrive.record.pairing import pair_path
+from redrive.record.places import build_places
 from redrive.record.session import MemoryReader, SessionIndex
-from redrive.record.trajectory import Trajectory, build_trajectory, count_branches, pair_path
+from redrive.record.trajectory import Trajectory, build_trajectory
 from tests.claude_files import SESSION, assistant, call, dump, line, result, text, user, uuid
 from tests.helpers import drafts_from, events_from, events_of, index_of
 
@@ -315,7 +318,7 @@ def test_parallel_results_off_different_block_lines_answer_their_own_calls() -> 
         found[c].call_id: raw_value(payload_of(found[r]).result) for c, r in pairing.answers.items()
     }
     assert given == {"c1": "one", "c2": "two"}
-    assert count_branches(index) == 1
+    assert count_branches(build_places(index)) == 1
 
 
 def progress(number: int, parent: int, inner: dict[str, Any], **data: Any) -> dict[str, Any]:

@@ -19,8 +19,9 @@ from redrive.record.event import (
     dump_payload,
     raw_value,
 )
+from redrive.record.pairing import pair_path
 from redrive.record.session import FLAG_META, MemoryReader
-from redrive.record.trajectory import build_trajectory, pair_path
+from redrive.record.trajectory import build_trajectory
 from tests.helpers import drafts_from, events_from, index_of
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "codex"

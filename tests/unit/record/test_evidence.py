@@ -9,9 +9,9 @@ from redrive.record.evidence import (
     find_nearest,
     open_evidence,
 )
+from redrive.record.pairing import pair_path
 from redrive.record.session import MemoryReader
 from redrive.record.signature import argument_digests
-from redrive.record.trajectory import pair_path
 from tests.recordings import call, decide, record, result
 
 

@@ -1,6 +1,7 @@
 import pytest
 
 from redrive.errors import UsageError
+from redrive.record.branches import count_branches
 from redrive.record.event import (
     Event,
     Kind,
@@ -17,15 +18,10 @@ from redrive.record.event import (
     dump_payload,
     raw_of,
 )
+from redrive.record.pairing import pair_path
+from redrive.record.places import build_places
 from redrive.record.session import MemoryReader, build_index
-from redrive.record.trajectory import (
-    PathBreak,
-    build_trajectory,
-    count_branches,
-    find_head,
-    pair_path,
-    read_step,
-)
+from redrive.record.trajectory import PathBreak, build_trajectory, find_head
 
 PAYLOADS = {
     Kind.USER_MESSAGE: UserMessage("hi"),
@@ -106,7 +102,7 @@ def test_parallel_results_off_the_spine_belong_to_their_decision():
     assert path.node_path == ("u", "a1", "a2", "r1", "a3", "r2", "b")
     assert [step.node_ids for step in path.steps] == [("a1", "a2", "a3"), ("b",)]
     assert len(session.pairing().answers) == 2
-    assert count_branches(session.index) == 1
+    assert count_branches(build_places(session.index)) == 1
 
 
 def test_blocks_of_one_answer_that_hang_beside_the_path_are_part_of_it():
@@ -122,7 +118,7 @@ def test_blocks_of_one_answer_that_hang_beside_the_path_are_part_of_it():
     )
     path = session.path()
     assert path.steps[0].node_ids == ("a1", "a2")
-    assert path.node_path == ("a1", "a2", "r2", "p", "x", "r1", "b")
+    assert path.node_path == ("a1", "a2", "r2", "x", "r1", "b")
     pairing = session.pairing()
     assert (len(pairing.answers), pairing.unanswered, pairing.orphans) == (2, (), ())
     assert len(path.steps[0].attached) == 1
@@ -141,7 +137,7 @@ def test_a_rewind_leaves_the_other_branch_off_the_path():
     )
     assert session.path().node_path == ("u", "v", "b", "rb")
     assert session.path(path="ra").node_path == ("u", "a", "ra")
-    assert count_branches(session.index) == 2
+    assert count_branches(build_places(session.index)) == 2
 
 
 def test_repeated_ids_are_answered_by_the_nearest_decision_in_call_order():
@@ -237,7 +233,7 @@ def test_requests_reads_and_messages_stand_at_their_step():
     assert (first.request, first.before, first.attached) == (1, (0,), (5,))
     assert (second.request, second.before) == (6, ())
     assert session.path().after == (8,)
-    kinds = [event.kind for event in read_step(first, session.reader)]
+    kinds = [event.kind for event in session.reader.read_events(first.seqs())]
     assert kinds[:2] == [Kind.USER_MESSAGE, Kind.MODEL_REQUEST]
 
 

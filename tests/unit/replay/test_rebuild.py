@@ -4,7 +4,7 @@ import pytest
 from msgspec import Raw
 
 from redrive.errors import UsageError
-from redrive.record.trajectory import pair_path
+from redrive.record.pairing import pair_path
 from redrive.replay.exchange import ServedCall, Turn
 from redrive.replay.ports import CallAsked, Override
 from redrive.replay.rebuild import (

@@ -4,7 +4,7 @@ from msgspec import Raw
 
 from redrive.errors import UsageError
 from redrive.record.evidence import Gap
-from redrive.record.trajectory import pair_path
+from redrive.record.pairing import pair_path
 from redrive.replay.exchange import (
     AskModel,
     Done,

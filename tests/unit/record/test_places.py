@@ -1,5 +1,6 @@
-from redrive.app.places import build_places, find_branches
 from redrive.importers.claude_code import IMPORTER
+from redrive.record.branches import find_branches
+from redrive.record.places import build_places
 from tests.helpers import events_from, index_of
 
 

@@ -1,6 +1,7 @@
-"""Says where in a session each node lies: its step, whether it is on a live path, its branch.
+"""Says where in a session each node lies: its step, and whether it is on a live path.
 
-Knows the index alone, and keeps a few numbers per node. Must not know payloads or reports.
+Knows the index alone, and keeps a few numbers per node. Must not know payloads; branches are
+in `branches`.
 
 A node is live if the path to its actor's head passes it, or if it holds only results or reads of
 such a node; a sub-agent's node also needs the node that the sub-agent hangs off to be live.
@@ -9,11 +10,10 @@ Source: DESIGN.md §3 "DAG first".
 """
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-import msgspec
-
+from redrive.record.ownership import decisions_above, linear_order
 from redrive.record.session import (
     IS_ATTACHED,
     IS_DECISION,
@@ -22,32 +22,9 @@ from redrive.record.session import (
     NO_NODE,
     SessionIndex,
 )
-from redrive.record.trajectory import find_head, linear_order, walk_up
+from redrive.record.trajectory import find_head, walk_up
 
-_NONE = -1
-
-
-class Branch(msgspec.Struct, frozen=True):
-    """One way that an actor's history took.
-
-    Attributes:
-        actor: whose branch it is.
-        leaf: its newest leaf.
-        fork: the node where it leaves the path above it; absent for the live path and for a
-            further root.
-        start: its first node.
-        n_steps: decisions from the root to its leaf.
-        n_own_steps: those of them below the fork.
-        is_live: whether the head lies on it.
-    """
-
-    actor: str
-    leaf: int
-    fork: int | None
-    start: int
-    n_steps: int
-    n_own_steps: int
-    is_live: bool
+NONE = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +72,14 @@ def build_places(index: SessionIndex) -> Places:
 def _parent(index: SessionIndex, node: int) -> int:
     """Give the node right above another, -1 where there is none or it is not recorded."""
     parent = index.node_parent[node]
-    return parent if parent >= 0 and parent != node else _NONE
+    return parent if parent >= 0 and parent != node else NONE
 
 
-def _own_parent(index: SessionIndex, node: int) -> int:
+def own_parent(index: SessionIndex, node: int) -> int:
     """Give the node right above another, if it is of the same actor."""
     parent = _parent(index, node)
-    is_same = parent != _NONE and index.node_actor[parent] == index.node_actor[node]
-    return parent if is_same else _NONE
+    is_same = parent != NONE and index.node_actor[parent] == index.node_actor[node]
+    return parent if is_same else NONE
 
 
 def _parents_first(index: SessionIndex) -> Sequence[int]:
@@ -115,7 +92,7 @@ def _parents_first(index: SessionIndex) -> Sequence[int]:
     for start in range(count):
         trail = []
         node = start
-        while node != _NONE and not done[node]:
+        while node != NONE and not done[node]:
             done[node] = 1
             trail.append(node)
             node = _parent(index, node)
@@ -135,9 +112,9 @@ def _count_steps(index: SessionIndex, order: Sequence[int]) -> Sequence[int]:
     for node in order:
         actor = index.node_actor[node]
         if index.has_links:
-            parent, same = _parent(index, node), _own_parent(index, node)
-            main[node] = main[parent] if parent != _NONE else 0
-            above = main[node] if actor == 0 else own[same] if same != _NONE else 0
+            parent, same = _parent(index, node), own_parent(index, node)
+            main[node] = main[parent] if parent != NONE else 0
+            above = main[node] if actor == 0 else own[same] if same != NONE else 0
         else:
             above = latest.get(actor, 0)
         own[node] = latest[actor] = _step_here(index, own, node, above)
@@ -162,7 +139,7 @@ def _find_live(index: SessionIndex, order: Sequence[int]) -> bytes:
         return bytes(b"\x01" * len(live))
     spines = {}
     for number, head in enumerate(_heads(index)):
-        if head != _NONE:
+        if head != NONE:
             spines[number] = walk_up(index, head)[0]
     hanging = {number: _parent(index, spine[0]) for number, spine in spines.items()}
     settled: set[int] = set()
@@ -170,7 +147,7 @@ def _find_live(index: SessionIndex, order: Sequence[int]) -> bytes:
         for number in ready:
             above = hanging.pop(number)
             settled.add(number)
-            if number == 0 or above == _NONE or live[above]:
+            if number == 0 or above == NONE or live[above]:
                 _mark(live, spines[number])
         _mark_side(index, order, live)
     for number in hanging:  # sub-agents that hang off each other in a ring
@@ -181,27 +158,28 @@ def _find_live(index: SessionIndex, order: Sequence[int]) -> bytes:
 
 def _is_ready(index: SessionIndex, number: int, above: int, settled: set[int]) -> bool:
     """Say whether what an actor hangs off is settled; an actor without a path never changes."""
-    return number == 0 or above == _NONE or index.node_actor[above] in settled
+    return number == 0 or above == NONE or index.node_actor[above] in settled
 
 
 def _heads(index: SessionIndex) -> Sequence[int]:
     """Give each actor's head: its leaf with the newest `ts`, then the last in the file."""
     has_child = bytearray(len(index.node_ids))
     for node in range(len(index.node_ids)):
-        parent = _own_parent(index, node)
-        if parent != _NONE:
+        parent = own_parent(index, node)
+        if parent != NONE:
             has_child[parent] = 1
-    heads = array("i", [_NONE]) * len(index.actors)
+    heads = array("i", [NONE]) * len(index.actors)
     for node, actor in enumerate(index.node_actor):
         best = heads[actor]
-        if not has_child[node] and (best == _NONE or _age(index, node) > _age(index, best)):
+        if not has_child[node] and (best == NONE or age_of(index, node) > age_of(index, best)):
             heads[actor] = node
     head = find_head(index)
-    heads[0] = _NONE if head is None else head
+    heads[0] = NONE if head is None else head
     return heads
 
 
-def _age(index: SessionIndex, node: int) -> tuple[int, int]:
+def age_of(index: SessionIndex, node: int) -> tuple[int, int]:
+    """Order nodes by their newest `ts`, then by order of appearance."""
     return index.node_ts[node], node
 
 
@@ -215,105 +193,26 @@ def _mark_side(index: SessionIndex, order: Sequence[int], live: bytearray) -> No
     for node in order:
         if live[node]:
             live[index.node_group[node]] = 1
+    above = decisions_above(index)
     for node in order:
         role = index.node_role[node]
         if role & IS_DECISION:
             live[node] = live[index.node_group[node]]
-        elif role and not role & ~(IS_ATTACHED | IS_NOTE) and not live[node]:
-            parent = _own_parent(index, node)
-            live[node] = live[parent] if parent != _NONE else 0
+        elif not live[node] and not role & ~(IS_ATTACHED | IS_NOTE):
+            owner = above[node] if role & IS_ATTACHED else own_parent(index, node)
+            live[node] = live[owner] if owner != NONE else 0
 
 
 def _find_asking(index: SessionIndex, order: Sequence[int]) -> Sequence[int]:
-    asking = array("i", [_NONE]) * len(index.node_ids)
+    asking = array("i", [NONE]) * len(index.node_ids)
     latest: dict[int, int] = {}
     for node in order:
         if index.has_links:
             parent = _parent(index, node)
-            above = _NONE if parent == _NONE else asking[parent]
+            above = NONE if parent == NONE else asking[parent]
         else:
             actor = index.node_actor[node]
-            above = latest.get(actor, latest.get(0, _NONE))
+            above = latest.get(actor, latest.get(0, NONE))
         asking[node] = node if index.node_role[node] & IS_USER else above
         latest[index.node_actor[node]] = asking[node]
     return asking
-
-
-def find_branches(places: Places) -> Iterator[Branch]:
-    """Yield the branches of every actor: the live path first, then each path that leaves another.
-
-    A child begins a branch if its subtree goes on: with a user message, or with a decision that is
-    no piece of the one above. Of the children of one fork, the live one, else the one with the
-    newest leaf, is the path that the others leave.
-    """
-    best, goes_on = _subtrees(places)
-    for (_, fork), children in sorted(_ways(places, goes_on).items()):
-        live = next((c for c in children if places.live[c]), None)
-        newest = max(children, key=lambda c: _age(places.index, best[c]))
-        kept = newest if live is None else live
-        for child in sorted(children, key=lambda c: (c != kept, c)):
-            if child != kept or fork == _NONE:
-                yield _branch(places, fork, child, best[child], is_live=child == live)
-
-
-def _ways(places: Places, goes_on: bytearray) -> dict[tuple[int, int], list[int]]:
-    """Map (actor, fork) to the children that go on, where there are several; roots to -1."""
-    index = places.index
-    if not index.has_links:
-        firsts: dict[int, int] = {}
-        for node in places.order:
-            firsts.setdefault(index.node_actor[node], node)
-        return {(actor, _NONE): [node] for actor, node in firsts.items()}
-    children = array("i", [0]) * len(index.node_ids)
-    for node in places.order:
-        parent = _own_parent(index, node)
-        if parent != _NONE and goes_on[node]:
-            children[parent] += 1
-    ways: dict[tuple[int, int], list[int]] = {}
-    for node in range(len(index.node_ids)):
-        parent = _own_parent(index, node)
-        if goes_on[node] and (parent == _NONE or children[parent] > 1):
-            ways.setdefault((index.node_actor[node], parent), []).append(node)
-    return ways
-
-
-def _branch(places: Places, fork: int, start: int, leaf: int, *, is_live: bool) -> Branch:
-    index = places.index
-    above = 0 if fork == _NONE else places.steps[fork]
-    return Branch(
-        actor=index.actors[index.node_actor[start]],
-        leaf=leaf,
-        fork=None if fork == _NONE else fork,
-        start=start,
-        n_steps=places.steps[leaf],
-        n_own_steps=places.steps[leaf] - above,
-        is_live=is_live,
-    )
-
-
-def _subtrees(places: Places) -> tuple[Sequence[int], bytearray]:
-    """Give per node the newest leaf below it, and whether the history goes on at or below it."""
-    index = places.index
-    count = len(index.node_ids)
-    best = array("i", [_NONE]) * count
-    goes_on = bytearray(count)
-    last: dict[int, int] = {index.node_actor[node]: node for node in places.order}
-    for node in reversed(places.order):
-        if not index.has_links:
-            best[node] = last[index.node_actor[node]]
-            goes_on[node] = 1
-            continue
-        best[node] = node if best[node] == _NONE else best[node]
-        parent = _own_parent(index, node)
-        goes_on[node] |= _continues(index, node, parent)
-        if parent != _NONE:
-            goes_on[parent] |= goes_on[node]
-            if best[parent] == _NONE or _age(index, best[node]) > _age(index, best[parent]):
-                best[parent] = best[node]
-    return best, goes_on
-
-
-def _continues(index: SessionIndex, node: int, parent: int) -> bool:
-    role = index.node_role[node]
-    is_piece = parent != _NONE and index.node_group[node] == index.node_group[parent]
-    return bool(role & IS_USER) or bool(role & IS_DECISION and not is_piece)
