@@ -1,6 +1,7 @@
 """Measures a piece of work against its floor, in paired rounds of CPU time.
 
-Machines are shared and noisy, so only the ratio counts: the median over the rounds.
+Machines are shared and noisy, so only the ratio counts: the median over the rounds. A floor keeps
+nothing that it decodes.
 """
 
 import gc
@@ -14,13 +15,35 @@ ROUNDS = 5
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One measured ratio: its name, its median, both median CPU times in seconds, the goal."""
+    """One measured row.
 
+    Attributes:
+        row: the goal it belongs to, such as `P5`.
+        name: work / floor.
+        value: the median ratio, or megabytes.
+        goal: what `value` may be at most.
+        basis: what stands beside it: the floor's own speed, CPU times, rounds.
+        unit: `x` or ` MB`.
+    """
+
+    row: str
     name: str
-    ratio: float
-    work_s: float
-    floor_s: float
+    value: float
     goal: float
+    basis: str
+    unit: str = "x"
+
+    @property
+    def is_met(self) -> bool:
+        """Whether the goal is met."""
+        return self.value <= self.goal
+
+
+def line_of(figure: Figure) -> str:
+    """Write a figure as its one line."""
+    value, goal = f"{figure.value:.2f}{figure.unit}", f"{figure.goal:.2f}{figure.unit}"
+    word = "pass" if figure.is_met else "MISS"
+    return f"{figure.row:<7} {word} {value:>10}  goal {goal:>10}  {figure.name}  [{figure.basis}]"
 
 
 def cpu_seconds(work: Callable[[], object], inner: int = 1) -> float:
@@ -37,27 +60,58 @@ def cpu_seconds(work: Callable[[], object], inner: int = 1) -> float:
 
 
 def measure(
+    row: str,
     name: str,
     work: Callable[[], object],
     floor: Callable[[], object],
     *,
     goal: float,
-    rounds: int = ROUNDS,
+    floor_bytes: int = 0,
     inner: int = 1,
 ) -> Figure:
-    """Measure work and floor alternately; the ratio is the median of the paired ratios."""
-    works, floors = [], []
-    for _ in range(rounds):
-        floors.append(cpu_seconds(floor, inner))
-        works.append(cpu_seconds(work, inner))
-    ratio = statistics.median(w / f for w, f in zip(works, floors, strict=True))
-    return Figure(name, ratio, statistics.median(works), statistics.median(floors), goal)
+    """Measure work and floor alternately.
 
-
-def report(figure: Figure) -> None:
-    """Print one line."""
-    word = "ok" if figure.ratio <= figure.goal else "MISSED"
-    print(
-        f"{figure.name}: {figure.ratio:.2f}x (goal {figure.goal:.2f}x, {word}); "
-        f"{figure.work_s * 1e3:.2f} ms against {figure.floor_s * 1e3:.2f} ms"
+    Args:
+        row: the goal's number.
+        name: what is compared with what.
+        work: what is measured.
+        floor: what it is measured against.
+        goal: the ratio it may have at most.
+        floor_bytes: what the floor reads, to state its speed; 0 where that says nothing.
+        inner: runs per round, for what takes less than about 10 ms.
+    """
+    return compare(
+        row,
+        name,
+        lambda: cpu_seconds(work, inner),
+        lambda: cpu_seconds(floor, inner),
+        goal=goal,
+        floor_bytes=floor_bytes,
     )
+
+
+def compare(
+    row: str,
+    name: str,
+    work: Callable[[], float],
+    floor: Callable[[], float],
+    *,
+    goal: float,
+    floor_bytes: int = 0,
+) -> Figure:
+    """Compare two measurements of CPU seconds; the value is the median of the paired ratios."""
+    works, floors = [], []
+    for _ in range(ROUNDS):
+        floors.append(floor())
+        works.append(work())
+    ratio = statistics.median(w / f for w, f in zip(works, floors, strict=True))
+    work_s, floor_s = statistics.median(works), statistics.median(floors)
+    speed = f" at {floor_bytes / floor_s / 1e6:.0f} MB/s" if floor_bytes else ""
+    basis = f"floor {_time(floor_s)}{speed}; work {_time(work_s)} CPU; median of {ROUNDS}"
+    return Figure(row, name, ratio, goal, basis)
+
+
+def _time(seconds: float) -> str:
+    if seconds < 1e-3:
+        return f"{seconds * 1e6:.2f} µs"
+    return f"{seconds * 1e3:.1f} ms"

@@ -3,17 +3,13 @@
 Floor: each stored line decoded to an `Event`, and its payload to the struct of its kind. The audit
 reads through a reader that decodes the same lines, so it pays for the decode too. Two shapes: steps
 whose events are of about 500 bytes, and a conversation whose context grows by a message per step.
-
-Run: python -m benchmarks.bench_audit [STEPS]
 """
 
-import statistics
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
-from benchmarks.paired import Figure, cpu_seconds, measure, report
+from benchmarks.paired import Figure, compare, cpu_seconds, measure
 from redrive.audit.closure import audit
 from redrive.record.event import (
     Event,
@@ -36,7 +32,6 @@ from redrive.record.trajectory import build_trajectory
 N_STEPS = 100_000
 N_SHORT = 1_000
 N_GROWING = 1_000
-ROUNDS = 5
 _FILLER = "the quick brown fox jumps over the lazy dog; " * 9
 _SAMPLING = Sampling(temperature=0.0, top_p=1.0, seed=7)
 _decode_event = msgspec.json.Decoder(Event).decode
@@ -134,35 +129,31 @@ class Recording:
         assert found.closed_until == self.n_steps
 
 
-def measure_length(long: Recording, short: Recording) -> Figure:
-    """Compare the cost per step of a long session with that of a short one."""
-    ratios, longs, shorts = [], [], []
-    for _ in range(ROUNDS):
-        shorts.append(cpu_seconds(short.audit, 10) / short.n_steps)
-        longs.append(cpu_seconds(long.audit) / long.n_steps)
-        ratios.append(longs[-1] / shorts[-1])
-    name = f"P9 audit per step, {long.n_steps} steps / {short.n_steps} steps"
-    medians = (statistics.median(found) for found in (ratios, longs, shorts))
-    return Figure(name, *medians, goal=1.25)
-
-
-def main(n_steps: int = N_STEPS) -> list[Figure]:
-    """Measure and print; give the figures."""
+def figures(*, is_quick: bool) -> Iterator[Figure]:
+    """Measure P9."""
+    n_steps = N_STEPS // 10 if is_quick else N_STEPS
     long, short = Recording(n_steps, flat_context), Recording(N_SHORT, flat_context)
+    yield measure(
+        "P9",
+        f"closure audit / typed decode ({n_steps} steps, events of about 500 bytes)",
+        long.audit,
+        long.decode,
+        goal=1.9,
+        floor_bytes=sum(map(len, long.lines)),
+    )
+    yield compare(
+        "P9",
+        f"closure audit per step, {n_steps} steps / {N_SHORT} steps",
+        lambda: cpu_seconds(long.audit) / long.n_steps,
+        lambda: cpu_seconds(short.audit, 10) / short.n_steps,
+        goal=1.25,
+    )
     growing = Recording(N_GROWING, growing_context())
-    name = f"P9 closure audit / typed decode ({n_steps} steps, events of about 500 bytes)"
-    grown = f"P9 closure audit / typed decode ({N_GROWING} steps, growing context)"
-    figures = [
-        measure(name, long.audit, long.decode, goal=1.9),
-        measure(grown, growing.audit, growing.decode, goal=1.9),
-        measure_length(long, short),
-    ]
-    megabytes = sum(map(len, long.lines)) / 1e6
-    print(f"P9 floor: typed decode of stored lines, {megabytes / figures[0].floor_s:.0f} MB/s")
-    for figure in figures:
-        report(figure)
-    return figures
-
-
-if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    yield measure(
+        "P9",
+        f"closure audit / typed decode ({N_GROWING} steps, growing context)",
+        growing.audit,
+        growing.decode,
+        goal=1.9,
+        floor_bytes=sum(map(len, growing.lines)),
+    )

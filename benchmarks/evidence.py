@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 from msgspec import Raw
 
-from benchmarks.paired import Figure, measure, report
+from benchmarks.paired import Figure, measure
 from redrive import canonical
 from redrive.record.event import (
     Event,
@@ -25,9 +25,10 @@ from redrive.record.event import (
     raw_of,
 )
 from redrive.record.evidence import ToolEvidenceStore, build_evidence, open_evidence
+from redrive.record.pairing import pair_path
 from redrive.record.session import MemoryReader, build_index
 from redrive.record.signature import argument_digests
-from redrive.record.trajectory import Trajectory, build_trajectory, pair_path
+from redrive.record.trajectory import Trajectory, build_trajectory
 
 LARGE, SMALL = 100_000, 2_000
 EVENTS_PER_DECISION = 3
@@ -140,10 +141,15 @@ class Session:
 def measure_serving(large: Session, small: Session) -> tuple[Figure, Figure]:
     """P5: against the floor, and per call against a short session."""
     serving = measure(
-        "P5 serve a call / (canonicalise arguments + decode result)",
+        "P5",
+        "serve a call / (canonicalise its arguments + decode its result)",
         large.serve,
         large.serve_floor,
         goal=3.0,
+        floor_bytes=sum(
+            len(bytes(arguments)) + len(bytes(event.payload))
+            for (_, arguments), event in zip(large.calls, large.results, strict=True)
+        ),
     )
     repeats = len(large.calls) // len(small.calls)
 
@@ -151,23 +157,29 @@ def measure_serving(large: Session, small: Session) -> tuple[Figure, Figure]:
         for _ in range(repeats):
             small.serve()
 
-    scaling = measure("P5 per call, 100k events / 2k events", large.serve, serve_small, goal=1.6)
+    name = f"serve a call, in {len(large.events)} events / in {len(small.events)} events"
+    scaling = measure("P5", name, large.serve, serve_small, goal=1.6)
     return serving, scaling
 
 
 def measure_building(large: Session) -> Figure:
     """P6: building the evidence."""
     return measure(
-        "P6 build the evidence / decode of the same events", large.build, large.decode, goal=3.2
+        "P6",
+        "build the evidence / untyped decode of the same events",
+        large.build,
+        large.decode,
+        goal=3.2,
+        floor_bytes=sum(
+            len(line)
+            for event, line in zip(large.events, large.lines, strict=True)
+            if event.kind is not Kind.MODEL_RESPONSE
+        ),
     )
 
 
-def main() -> None:
-    """Print the ratios."""
-    large, small = Session(LARGE), Session(SMALL)
-    for figure in (*measure_serving(large, small), measure_building(large)):
-        report(figure)
-
-
-if __name__ == "__main__":
-    main()
+def figures(*, is_quick: bool) -> Iterator[Figure]:
+    """Measure P5 and P6."""
+    large, small = Session(LARGE // 5 if is_quick else LARGE), Session(SMALL)
+    yield from measure_serving(large, small)
+    yield measure_building(large)

@@ -5,11 +5,11 @@ edited, and never more than 1.1 ×. Floors are run in the same rounds, in CPU ti
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rapidfuzz.distance import Levenshtein
 
-from benchmarks.paired import Figure, measure, report
+from benchmarks.paired import Figure, measure
 from redrive.compare.divergence import first_difference, sequence_edits
 from redrive.record.signature import EMPTY_TEXT, CallSignature, DecisionSignature, sha256
 
@@ -48,7 +48,8 @@ def measure_first_divergence() -> Figure:
     """P7: the paths agree to the end, which is the longest search."""
     left, right = signatures(1), signatures(1)
     return measure(
-        "P7 first divergence / list == list (100k equal signatures)",
+        "P7",
+        "first divergence / list == list (100k equal signatures)",
         lambda: first_difference(left, right),
         lambda: left == right,
         goal=2.0,
@@ -65,20 +66,17 @@ def measure_distance(share: float, goal: float) -> Figure:
     ours, theirs = [numbers[t] for t in left], [numbers[t] for t in right]
     assert sequence_edits(left, right) == Levenshtein.distance(ours, theirs)
     return measure(
-        f"P8 tool-sequence distance / plain rapidfuzz (100k, {share:.1%} edited)",
+        "P8",
+        f"tool-sequence distance / plain rapidfuzz (100k, {share:.2%} edited)",
         lambda: sequence_edits(left, right),
         lambda: Levenshtein.distance(ours, theirs),
         goal=goal,
     )
 
 
-def main() -> None:
-    """Print the ratios."""
-    report(measure_first_divergence())
-    report(measure_distance(0.0005, 0.10))
-    report(measure_distance(0.01, 0.10))
-    report(measure_distance(0.3, 1.1))
-
-
-if __name__ == "__main__":
-    main()
+def figures(*, is_quick: bool) -> Iterator[Figure]:  # noqa: ARG001 - P8 is a goal at this length
+    """Measure P7 and P8."""
+    yield measure_first_divergence()
+    yield measure_distance(0.0005, 0.10)
+    yield measure_distance(0.01, 0.10)
+    yield measure_distance(0.3, 1.1)

@@ -1,0 +1,1 @@
+"""Programs that measure redrive against floors; `python -m benchmarks` runs them."""

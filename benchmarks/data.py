@@ -1,0 +1,126 @@
+"""Makes the recordings that are measured: the same ones each time, on every machine.
+
+One generator per shape, without redrive: what is measured has no part in making its input.
+"""
+
+import json
+import random
+from collections.abc import Iterator
+
+N_TOOLS = 20
+PAYLOAD_CHARS = 500
+REPEATED_SHARE = 0.1
+REWIND_SHARE = 0.03
+_SESSION = "5e55a000-0000-4000-8000-00000000be4c"
+_WORDS = tuple(f"{word}{number}" for number in range(97) for word in ("state", "of", "the", "run"))
+
+
+def text(dice: random.Random, chars: int) -> str:
+    """Draw words of about `chars` characters in all."""
+    return " ".join(dice.choices(_WORDS, k=chars // 7))[:chars]
+
+
+def dump_line(value: object) -> bytes:
+    """Write one JSON line."""
+    return json.dumps(value, separators=(",", ":")).encode() + b"\n"
+
+
+def interchange_session(n_events: int) -> tuple[bytes, bytes]:
+    """Make one session of `n_events` events and the script that decides as it did.
+
+    Half of the events are decisions, half are tool calls with their answers; each carries a payload
+    of 500 bytes, and a tenth of the calls repeat an earlier one.
+
+    Returns:
+        The interchange lines, and the lines of `shadow.jsonl`.
+    """
+    dice = random.Random(11)
+    lines, script = [dump_line({"type": "session", "id": "bench", "task": "measure"})], []
+    parent = None
+    n_decisions = n_events // 2
+    for step in range(1, n_decisions + 1):
+        shown = dice.randrange(step) if dice.random() < REPEATED_SHARE else step
+        name, args = f"tool_{shown % N_TOOLS}", {"path": f"src/m_{shown}.py", "limit": shown % 200}
+        node, call_id = f"d{step}", f"c{step}"
+        decision = {
+            "type": "decision",
+            "id": node,
+            "parent": parent,
+            "ts": timestamp(step),
+            "step": step,
+            "model": {"requested": "m-1", "served": "m-1", "fingerprint": "fp-1"},
+            "sampling": {"temperature": 0.0, "top_p": 1.0, "seed": 7},
+            "context": text(dice, PAYLOAD_CHARS),
+            "output": {
+                "text": "",
+                "tool_calls": [{"call_id": call_id, "name": name, "args": args}],
+            },
+        }
+        result = {
+            "type": "tool_result",
+            "id": f"r{step}",
+            "parent": node,
+            "ts": timestamp(step),
+            "call_id": call_id,
+            "name": name,
+            "status": "ok",
+            "result": text(dice, PAYLOAD_CHARS),
+        }
+        lines += (dump_line(decision), dump_line(result))
+        script.append(dump_line({"tool_calls": [{"name": name, "args": args}]}))
+        parent = f"r{step}"
+    lines.append(dump_line({"type": "end", "id": "end", "parent": parent, "status": "success"}))
+    return b"".join(lines), b"".join(script)
+
+
+def timestamp(second: int) -> str:
+    """Write a time of March 2026, `second` seconds after the first."""
+    minutes, seconds = divmod(second, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    return f"2026-03-{1 + days % 30:02d}T{hours:02d}:{minutes:02d}:{seconds:02d}.000Z"
+
+
+def claude_lines(n_lines: int) -> Iterator[bytes]:
+    """Yield a Claude Code session: calls and results of about 560 bytes, 3 % of them rewinds."""
+    dice = random.Random(5)
+    uuids: list[str] = []
+    for number in range(n_lines):
+        uuid = f"{dice.getrandbits(32):08x}-0000-4000-8000-{number:012d}"
+        is_rewind = len(uuids) > 50 and dice.random() < REWIND_SHARE and number % 2
+        parent = uuids[-dice.randrange(2, 40)] if is_rewind else uuids[-1] if uuids else None
+        yield dump_line(_claude_line(dice, number, uuid, parent))
+        uuids.append(uuid)
+
+
+def _claude_line(
+    dice: random.Random, number: int, uuid: str, parent: str | None
+) -> dict[str, object]:
+    tool_id = f"toolu_{number - number % 2:024d}"
+    if number % 2:
+        content = {"tool_use_id": tool_id, "type": "tool_result", "content": text(dice, 180)}
+        message: dict[str, object] = {"role": "user", "content": [content]}
+    else:
+        call = {"type": "tool_use", "id": tool_id, "name": "Bash"}
+        message = {
+            "id": f"msg_{number:024d}",
+            "type": "message",
+            "role": "assistant",
+            "model": "model-x",
+            "content": [call | {"input": {"command": text(dice, 60)}}],
+            "stop_reason": "tool_use",
+            "usage": {"input_tokens": 3, "output_tokens": number % 900},
+        }
+    return {
+        "parentUuid": parent,
+        "isSidechain": False,
+        "userType": "external",
+        "cwd": "/repo",
+        "sessionId": _SESSION,
+        "version": "2.1.0",
+        "gitBranch": "main",
+        "type": "user" if number % 2 else "assistant",
+        "message": message,
+        "uuid": uuid,
+        "timestamp": timestamp(number),
+    }

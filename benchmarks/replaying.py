@@ -1,0 +1,102 @@
+"""The whole replay: load 100,000 events, shadow them from a script, and compare.
+
+Floor: the untyped decode of the same lines. The work is what a user of the API does without a
+store: project the lines to events, index them, walk the path, let the script decide again on the
+recorded answers, and compare the two.
+"""
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from benchmarks.data import interchange_session
+from benchmarks.paired import Figure, measure
+from benchmarks.process import run
+from redrive.app.sources import FileSource
+from redrive.compare.divergence import Comparison, compare_run
+from redrive.importers.draft import FileTally, SourceFile
+from redrive.importers.interchange import IMPORTER
+from redrive.models.script import ScriptModel, parse_script
+from redrive.record.event import Event, Source, dump_payload
+from redrive.record.session import MemoryReader, build_index
+from redrive.record.trajectory import build_trajectory
+from redrive.replay.exchange import AskModel
+from redrive.replay.ports import ModelQuery, ModelReply
+from redrive.replay.recorded import read_run
+from redrive.replay.run import drive, reply_from
+from redrive.testing import MemorySource
+
+N_EVENTS = 100_000
+_decode_any = msgspec.json.Decoder().decode
+
+
+def load(source: SourceFile) -> Iterator[Event]:
+    """Project a source to events."""
+    digest = source.sha256
+    for seq, draft in enumerate(IMPORTER.project(source, FileTally())):
+        yield Event(
+            id=draft.id,
+            session_id=draft.session,
+            seq=seq,
+            kind=draft.kind,
+            node_id=draft.node_id,
+            source=Source(digest, draft.offset, draft.length),
+            payload=dump_payload(draft.payload),
+            parent_id=draft.parent_id,
+            actor=draft.actor,
+            ts_ns=draft.ts_ns,
+            call_id=draft.call_id,
+        )
+
+
+def replay(source: SourceFile, script: bytes) -> Comparison:
+    """Load a session, shadow it from a script, and compare."""
+    events = list(load(source))
+    reader = MemoryReader(events)
+    index = build_index("bench", lambda: events)
+    path = build_trajectory(index)
+    recorded = read_run(index, path, reader)
+    model = ScriptModel("script:bench", Path("script"), parse_script(script, "script"))
+
+    def decide(command: AskModel) -> ModelReply:
+        asked = ModelQuery(command.decision, recorded_model=command.recorded_model)
+        return model.decide(asked)
+
+    replayed = drive(recorded, reply_from(reader, decide))
+    return compare_run(recorded, replayed, path, reader)
+
+
+def figures(*, is_quick: bool) -> Iterator[Figure]:
+    """Measure the whole replay, in time and in memory."""
+    n_events = N_EVENTS // 10 if is_quick else N_EVENTS
+    lines, script = interchange_session(n_events)
+    split = lines.splitlines()
+
+    def decode() -> None:
+        for line in split:
+            _decode_any(line)
+
+    yield measure(
+        "replay",
+        f"load + shadow + diff of {n_events} events / untyped decode of the same lines",
+        lambda: replay(MemorySource("bench.jsonl", lines), script),
+        decode,
+        goal=15,
+        floor_bytes=len(lines),
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [Path(folder) / name for name in ("session.jsonl", "shadow.jsonl")]
+        for path, data in zip(paths, (lines, script), strict=True):
+            path.write_bytes(data)
+        cost = run((sys.executable, "-m", "benchmarks.replaying", *paths))
+        assert cost.code == 0
+    basis = f"a process of its own, {len(lines) / 1e6:.0f} MB of lines"
+    yield Figure("replay", "peak memory of the same", cost.peak_mb, 280, basis, " MB")
+
+
+if __name__ == "__main__":
+    session, decided = map(Path, sys.argv[1:])
+    replay(FileSource(session), decided.read_bytes())
