@@ -87,8 +87,9 @@ def claude_lines(n_lines: int) -> Iterator[bytes]:
     uuids: list[str] = []
     for number in range(n_lines):
         uuid = f"{dice.getrandbits(32):08x}-0000-4000-8000-{number:012d}"
-        is_rewind = len(uuids) > 50 and dice.random() < REWIND_SHARE and number % 2
-        parent = uuids[-dice.randrange(2, 40)] if is_rewind else uuids[-1] if uuids else None
+        parent = uuids[-1] if uuids else None
+        if number > 50 and number % 2 == 0 and dice.random() < 2 * REWIND_SHARE:
+            parent = uuids[-dice.randrange(3, 40, 2)]  # a call hangs off an earlier result
         yield dump_line(_claude_line(dice, number, uuid, parent))
         uuids.append(uuid)
 

@@ -50,20 +50,36 @@ def figures(*, is_quick: bool) -> Iterator[Figure]:
     """Measure P10."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        yield from time_figures(folder, N_LINES // 5 if is_quick else N_LINES)
-        yield from memory_figures(folder, HUGE_MB // 5 if is_quick else HUGE_MB)
+        path = make_long(folder, N_LINES // 5 if is_quick else N_LINES)
+        yield from time_figures(path, "short lines")
+        path = make_huge(folder, HUGE_MB // 5 if is_quick else HUGE_MB)
+        yield from time_figures(path, "case 58")
+        yield from memory_figures(path)
 
 
-def time_figures(folder: Path, n_lines: int) -> Iterator[Figure]:
-    """Measure the import of one long session of short lines."""
-    path = folder / "session.jsonl"
+def make_long(folder: Path, n_lines: int) -> Path:
+    """Write a long session of short lines."""
+    path = folder / "long.jsonl"
     with path.open("wb") as file:
         file.writelines(claude_lines(n_lines))
+    return path
+
+
+def make_huge(folder: Path, megabytes: int) -> Path:
+    """Write case 58's session: sub-agent lines, and images inside tool results."""
+    path = folder / "huge.jsonl"
+    maker = ROOT / "tests" / "cases" / "58-huge-session" / "make_input.py"
+    subprocess.run([sys.executable, maker, path, str(megabytes)], check=True, capture_output=True)
+    return path
+
+
+def time_figures(path: Path, shape: str) -> Iterator[Figure]:
+    """Measure the import of one file, its projection alone and as a whole."""
     size = path.stat().st_size
-    shape = f"{n_lines} lines of about {size // n_lines} bytes"
+    name = f"(untyped decode + sha256), {shape}, {size / 1e6:.0f} MB"
     yield measure(
         "P10",
-        f"projection of a file / (untyped decode + sha256), {shape}",
+        f"projection of a file / {name}",
         lambda: project(path),
         lambda: decode_and_hash(path),
         goal=1.5,
@@ -71,37 +87,34 @@ def time_figures(folder: Path, n_lines: int) -> Iterator[Figure]:
     )
     yield compare(
         "P10",
-        "redrive import, with compression and store / (untyped decode + sha256), same file",
-        lambda: import_file(path, folder).cpu_s,
+        f"redrive import, with compression and store / {name}",
+        lambda: import_file(path).cpu_s,
         lambda: cpu_seconds(lambda: decode_and_hash(path)),
         goal=4,
         floor_bytes=size,
     )
 
 
-def import_file(path: Path, folder: Path) -> Cost:
-    """Import into a new store, as a process."""
-    for old in folder.glob("store.db*"):
+def import_file(path: Path) -> Cost:
+    """Import into a new store beside the file, as a process."""
+    for old in path.parent.glob("store.db*"):
         old.unlink()
-    cost = run((*REDRIVE, "--store", str(folder / "store.db"), "import", path, "--json"))
+    cost = run((*REDRIVE, "--store", path.parent / "store.db", "import", path, "--json"))
     assert cost.code == 0
     return cost
 
 
-def memory_figures(folder: Path, megabytes: int) -> Iterator[Figure]:
+def memory_figures(path: Path) -> Iterator[Figure]:
     """Measure the peak memory of every verb that meets a huge session."""
-    path = folder / "huge.jsonl"
-    maker = ROOT / "tests" / "cases" / "58-huge-session" / "make_input.py"
-    subprocess.run([sys.executable, maker, path, str(megabytes)], check=True, capture_output=True)
     with path.open("rb") as file:
         sizes = [len(line) for line in file]
     n_events = len(sizes) + 1
     bound_mb = BASE_MB + (LINES_HELD * max(sizes) + EVENT_BYTES * n_events) / 1e6
-    basis = f"{megabytes} MB, {n_events} events, longest line {max(sizes) / 1e6:.1f} MB"
-    cost = import_file(path, folder)
+    longest = f"longest line {max(sizes) / 1e6:.1f} MB"
+    basis = f"{sum(sizes) / 1e6:.0f} MB, {n_events} events, {longest}"
+    cost = import_file(path)
     yield Figure("P10", "peak memory of redrive import", cost.peak_mb, bound_mb, basis, " MB")
     for verb in ("audit", "cat", "show"):
-        command = (*REDRIVE, "--store", str(folder / "store.db"), verb, HUGE_ID)
-        cost = run(command)
+        cost = run((*REDRIVE, "--store", path.parent / "store.db", verb, HUGE_ID))
         assert cost.code in (0, 3)
         yield Figure("P10", f"peak memory of redrive {verb}", cost.peak_mb, bound_mb, basis, " MB")

@@ -271,6 +271,6 @@ def get_field(mapping: Mapping[str, Any], key: str, kind: type[_T]) -> _T | None
     Recordings are hostile: a field of another type than documented counts as not recorded.
     """
     value = mapping.get(key)
-    if isinstance(value, kind) and not (isinstance(value, bool) and kind is not bool):
+    if type(value) is kind or (isinstance(value, kind) and not isinstance(value, bool)):
         return value
     return None

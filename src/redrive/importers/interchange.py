@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from redrive import canonical
@@ -48,7 +47,14 @@ from redrive.record.event import (
 )
 
 VOUCHED = {"tool_results": "captured", "clock": "captured", "prng": "captured"}
-_SAMPLING_FIELDS = ("temperature", "top_p", "top_k", "seed", "max_tokens")
+_SAMPLING_TYPES: Mapping[str, tuple[type, ...]] = {
+    "temperature": (int, float),
+    "top_p": (int, float),
+    "top_k": (int,),
+    "seed": (int,),
+    "max_tokens": (int,),
+}
+_SAMPLING_OUTPUT = frozenset({"chosen_tokens", "logits"})
 _ENVELOPE = frozenset({"type", "id", "parent", "ts", "kind", "actor"})
 _USAGE_FIELDS = {
     "input_tokens": "input_tokens",
@@ -146,59 +152,66 @@ class _Reading:
         yield from self._drafts(record, line, parts)
 
     def _count(self, line: Line, parts: list[Part]) -> None:
-        kinds = [kind for kind, _, _ in parts]
-        self.tally.model_calls += kinds.count(Kind.MODEL_RESPONSE)
+        goes_on = False
         for kind, _, call_id in parts:
-            if kind is Kind.TOOL_CALL:
+            if kind is Kind.MODEL_RESPONSE:
+                self.tally.model_calls += 1
+                goes_on = True
+            elif kind is Kind.TOOL_CALL:
                 self.tally.tool_calls += 1
                 self.tally.called.add(call_id)
             elif kind is Kind.TOOL_RESULT:
                 self.tally.tool_results += 1
                 self.tally.answered.add(call_id)
-        if line.get("parent") is not None and {Kind.MODEL_RESPONSE, Kind.USER_MESSAGE} & {*kinds}:
+            elif kind is Kind.USER_MESSAGE:
+                goes_on = True
+        if goes_on and line.get("parent") is not None:
             self.children[str(line["parent"])] += 1
 
     def _drafts(self, record: Record, line: Line, parts: list[Part]) -> Iterator[Draft]:
-        own = get_field(line, "id", str)
+        own, above = get_field(line, "id", str), get_field(line, "parent", str)
         node = canonical.safe_text(own) if own else f"line:{record.line}"
-        parent = get_field(line, "parent", str)
+        parent = None if above is None else canonical.safe_text(above)
         copy = self._place(node, has_parent=parent is not None, n_parts=len(parts))
         if copy is None:
             self.tally.lost.append(f"line {record.line}: a further copy of id {node!r}")
             return
         suffix, superseded = copy
-        is_session = line.get("type") == "session"
+        node_id = "" if line.get("type") == "session" else node
+        actor = canonical.safe_text(get_field(line, "actor", str) or MAIN_ACTOR)
+        ts_ns = parse_rfc3339(line.get("ts"))
         for number, (kind, payload, call_id) in enumerate(parts, start=1):
             yield Draft(
                 session=self.session,
-                id=f"{node}{suffix}" + (f"/{number}" if number > 1 else ""),
+                id=f"{node}{suffix}/{number}" if number > 1 else f"{node}{suffix}",
                 kind=kind,
                 payload=payload,
                 offset=record.offset,
                 length=record.length,
-                node_id="" if is_session else node,
-                parent_id=None if parent is None else canonical.safe_text(parent),
-                actor=canonical.safe_text(get_field(line, "actor", str) or MAIN_ACTOR),
-                ts_ns=parse_rfc3339(line.get("ts")),
+                node_id=node_id,
+                parent_id=parent,
+                actor=actor,
+                ts_ns=ts_ns,
                 call_id=None if call_id is None else canonical.safe_text(call_id),
-                supersedes=superseded(number),
+                supersedes=superseded[number - 1] if number <= len(superseded) else None,
                 flags=record.flags,
             )
 
-    def _place(
-        self, node: str, *, has_parent: bool, n_parts: int
-    ) -> tuple[str, Callable[[int], str | None]] | None:
-        """Decide on a record whose id may have been seen: a copy with a parent wins."""
+    def _place(self, node: str, *, has_parent: bool, n_parts: int) -> tuple[str, list[str]] | None:
+        """Decide on a record whose id may have been seen: a copy with a parent wins.
+
+        Returns:
+            What its ids end with, and the ids that it replaces; `None` for a spare copy.
+        """
         earlier = self.seen.get(node)
         if earlier is None:
             self.seen[node] = (has_parent, n_parts)
-            return "", lambda _: None
+            return "", []
         had_parent, n_earlier = earlier
         if had_parent or not has_parent or n_parts < n_earlier:
             return None
         self.seen[node] = (True, n_parts)
-        names = [node, *(f"{node}/{n}" for n in range(2, n_earlier + 1))]
-        return "~2", lambda number: names[number - 1] if number <= n_earlier else None
+        return "~2", [node, *(f"{node}/{n}" for n in range(2, n_earlier + 1))]
 
 
 def _read_session(line: Line, reading: _Reading) -> Iterator[Part]:
@@ -282,21 +295,17 @@ def read_sampling(fields: Line | None) -> Sampling | None:
     """Read sampling parameters; `null` and a value of another type count as not recorded."""
     if fields is None:
         return None
-    known = {name: fields.get(name) for name in _SAMPLING_FIELDS}
     extra = {
         name: value
         for name, value in fields.items()
-        if name not in known and name not in ("chosen_tokens", "logits") and value is not None
+        if name not in _SAMPLING_TYPES and name not in _SAMPLING_OUTPUT and value is not None
     }
-    numbers = {
-        name: value
-        for name, value in known.items()
-        if isinstance(value, int | float) and not isinstance(value, bool)
-    }
-    for name in ("top_k", "seed", "max_tokens"):
-        if isinstance(numbers.get(name), float):
-            del numbers[name]
-    return msgspec.convert(numbers | {"extra": extra}, Sampling)
+    numbers: dict[str, Any] = {}
+    for name, kinds in _SAMPLING_TYPES.items():
+        value = fields.get(name)
+        if isinstance(value, kinds) and not isinstance(value, bool):
+            numbers[name] = value
+    return Sampling(extra=extra, **numbers)
 
 
 def _tokens(value: object) -> tuple[int, ...] | None:
@@ -321,7 +330,9 @@ def _usage(fields: Line | None) -> Usage | None:
 
 def read_redactions(line: Line) -> tuple[Redaction, ...]:
     """Read the recorder's own list of what it masked."""
-    listed = get_field(line, "redactions", list) or []
+    listed = get_field(line, "redactions", list)
+    if not listed:
+        return ()
     return tuple(
         Redaction(str(entry.get("path", "")), _text_of(entry.get("rule")))
         for entry in listed
