@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
-from rapidfuzz.distance import Levenshtein
 
 from redrive.compare.views import DecisionView, view_recorded, view_replayed
 from redrive.record.session import EventReader
@@ -132,6 +131,8 @@ def sequence_edits(left: Sequence[str], right: Sequence[str]) -> int:
     start = first_difference(ours, theirs)
     if start is None:
         return 0
+    from rapidfuzz.distance import Levenshtein  # late: most paths are equal, and it slows the start
+
     ours, theirs = ours[start:][::-1], theirs[start:][::-1]
     end = first_difference(ours, theirs) or 0
     ours, theirs = ours[end:], theirs[end:]
