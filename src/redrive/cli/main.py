@@ -82,7 +82,14 @@ def run(arguments: Sequence[str]) -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     wants_json = "--json" in arguments
     try:
-        code = redrive.main(args=list(arguments), prog_name="redrive", standalone_mode=False)
+        # Not `main`, which ends the process by itself where a pipe is closed.
+        with redrive.make_context("redrive", list(arguments)) as context:
+            code = redrive.invoke(context)
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        sys.stderr.write(error.format_message() + "\n")
+        return Exit.USAGE
     except (KeyboardInterrupt, click.Abort):
         output.say("redrive: interrupted; what was finished before is stored")
         return Exit.INTERRUPTED

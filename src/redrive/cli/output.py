@@ -24,6 +24,7 @@ __all__ = [
     "write_lines",
 ]
 
+
 def write_json(document: Any) -> None:
     """Write one document and nothing else to stdout; lone surrogates stay escapes."""
     _write(canonical.encode(document) + b"\n")

@@ -9,10 +9,10 @@ from redrive.cli import main
 def broken(monkeypatch):
     """The command line with a verb that has a fault of its own."""
 
-    def fail(**_):
+    def fail(_):
         raise ZeroDivisionError("one\ntwo")
 
-    monkeypatch.setattr(main.redrive, "main", fail)
+    monkeypatch.setattr(main.redrive, "invoke", fail)
 
 
 def test_a_fault_of_redrive_itself_is_one_line(broken, capfd):
@@ -44,10 +44,17 @@ def test_help_lists_every_verb_and_exit_code(capfd):
     assert all(str(int(code)) in out for code in main.MEANINGS)
 
 
+def test_no_verb_at_all_shows_the_help(capfd):
+    assert main.run([]) == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert "Verbs" in err
+
+
 def test_an_interruption_is_said(monkeypatch, capfd):
-    def interrupt(**_):
+    def interrupt(_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(main.redrive, "main", interrupt)
+    monkeypatch.setattr(main.redrive, "invoke", interrupt)
     assert main.run(["sessions"]) == 130
     assert "interrupted" in capfd.readouterr().err
