@@ -46,7 +46,7 @@ def run(command: Sequence[str | Path]) -> Cost:
 
 def _launch(command: Sequence[str]) -> Cost:
     quiet = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_WRONLY, 0o600) for fd in (1, 2)]
-    pid = os.posix_spawn(command[0], command, os.environ, file_actions=quiet)
+    pid = os.posix_spawn(command[0], list(command), os.environ, file_actions=quiet)
     _, status, usage = os.wait4(pid, 0)
     cpu_s = usage.ru_utime + usage.ru_stime
     return Cost(os.waitstatus_to_exitcode(status), cpu_s, usage.ru_maxrss * _UNIT_BYTES / 1e6)

@@ -81,8 +81,8 @@ def install(folder: Path) -> Path:
     environment = folder / "venv"
     subprocess.run([found, "-m", "venv", environment], check=True, capture_output=True)
     python = environment / "bin" / "python"
-    command = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*command, REQUIREMENT], check=True, capture_output=True)
+    pip = (python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+    subprocess.run((*pip, REQUIREMENT), check=True, capture_output=True)
     return python
 
 
@@ -93,7 +93,7 @@ def measure(python: Path, folder: Path, n_events: int) -> Figure:
     path.write_bytes(lines)
     ours, theirs = [], []
     for _ in range(ROUNDS):
-        command = [python, "-c", _PROGRAM, path]
+        command = (python, "-c", _PROGRAM, path)
         theirs.append(json.loads(subprocess.run(command, check=True, capture_output=True).stdout))
         ours.append(cpu_seconds(lambda: replay(MemorySource("bench.jsonl", lines), script)))
     ratio = statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
