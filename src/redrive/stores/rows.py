@@ -85,11 +85,15 @@ class StoredSource(Row, frozen=True, gc=False):
 
 
 class SegmentRow(Row, frozen=True, gc=False):
-    """Up to 256 events; `size` is that of the lines, `data` the same lines under zstd."""
+    """Up to 256 events; `size` is that of the lines, `data` the same lines under zstd.
+
+    `version` is the event schema that the lines were written under.
+    """
 
     table = "segments"
     projection: int
     first_seq: int
+    version: int
     events: int
     kinds: str
     first_ts_ns: int | None

@@ -35,10 +35,10 @@ _TABLES_V1 = (
         seal BLOB NOT NULL, PRIMARY KEY (session_id, role))""",
     "CREATE INDEX sources_by_artefact ON sources (sha256)",
     """CREATE TABLE segments (
-        projection INTEGER NOT NULL, first_seq INTEGER NOT NULL, events INTEGER NOT NULL,
-        kinds TEXT NOT NULL, first_ts_ns INTEGER, last_ts_ns INTEGER, size INTEGER NOT NULL,
-        prev BLOB NOT NULL, digest BLOB NOT NULL, data BLOB NOT NULL, seal BLOB NOT NULL,
-        PRIMARY KEY (projection, first_seq))""",
+        projection INTEGER NOT NULL, first_seq INTEGER NOT NULL, version INTEGER NOT NULL,
+        events INTEGER NOT NULL, kinds TEXT NOT NULL, first_ts_ns INTEGER, last_ts_ns INTEGER,
+        size INTEGER NOT NULL, prev BLOB NOT NULL, digest BLOB NOT NULL, data BLOB NOT NULL,
+        seal BLOB NOT NULL, PRIMARY KEY (projection, first_seq))""",
     """CREATE TABLE texts (
         id INTEGER PRIMARY KEY, sha256 BLOB NOT NULL UNIQUE, size INTEGER NOT NULL,
         base INTEGER, ordinal INTEGER NOT NULL, prefix INTEGER NOT NULL,

@@ -18,6 +18,7 @@ import zstandard
 
 from redrive.errors import TamperError, UsageError
 from redrive.record.event import Event, Kind
+from redrive.record.schema import SCHEMA_VERSION, upcast
 from redrive.stores.database import Database
 from redrive.stores.payloads import MARK, Packer, find_texts, unpack, unpack_envelope
 from redrive.stores.rows import ProjectionRow, SegmentRow, find_row, put_row
@@ -38,9 +39,10 @@ def chain_start(session_id: str) -> bytes:
 
 
 def _digest(row: SegmentRow, lines: bytes) -> bytes:
-    columns = (row.first_seq, row.events, row.kinds, row.first_ts_ns, row.last_ts_ns, row.size)
+    numbers = (row.first_seq, row.version, row.events)
+    times = (row.first_ts_ns, row.last_ts_ns)
     state = hashlib.sha256(row.prev)
-    state.update(_encode(columns))
+    state.update(_encode((*numbers, row.kinds, *times, row.size)))
     state.update(lines)
     return state.digest()
 
@@ -90,6 +92,7 @@ class SegmentWriter:
         row = SegmentRow(
             projection=self._projection,
             first_seq=self.next_seq - count,
+            version=SCHEMA_VERSION,
             events=count,
             kinds=",".join(sorted(self._kinds)),
             first_ts_ns=min(self._times, default=None),
@@ -188,7 +191,12 @@ def read_segment(database: Database, projection: ProjectionRow, link: Link) -> L
 
 
 def segment_lines(session_id: str, row: SegmentRow) -> Lines:
-    """Decompress a segment and check its digest."""
+    """Decompress a segment, check its digest, and lift lines of an older event schema.
+
+    Raises:
+        TamperError: it is damaged; names session and seq.
+        StoreError: it was written under a newer event schema.
+    """
     try:
         if zstandard.frame_content_size(row.data) != row.size:
             raise tampered_segment(session_id, row.first_seq, "its size is another")
@@ -200,6 +208,8 @@ def segment_lines(session_id: str, row: SegmentRow) -> Lines:
     listed = lines.split(b"\n")[:-1]
     if len(listed) != row.events:
         raise tampered_segment(session_id, row.first_seq, "it has another number of lines")
+    if row.version != SCHEMA_VERSION:
+        listed = [_encode(upcast(msgspec.json.decode(line), row.version)) for line in listed]
     return Lines(listed, MARK not in lines)
 
 

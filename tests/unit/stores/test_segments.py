@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from redrive.errors import TamperError
+from redrive.errors import StoreError, TamperError
 from redrive.record.event import Event, Kind, Note, dump_payload
 from redrive.stores import segments as module
 from redrive.stores.database import open_database
@@ -194,3 +194,34 @@ def test_damage_between_two_reads_of_one_reader_is_found(store: Store, path: Pat
         list(reader.read_events([299]))
     with pytest.raises(TamperError, match="another than in the chain"):
         list(events)
+
+
+def test_lines_of_an_older_event_schema_are_lifted_when_they_are_read(
+    store: Store, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(store, [note(0)])
+
+    def lift(row: dict[str, object], version: int) -> dict[str, object]:
+        assert version == 1
+        return row | {"actor": "lifted"}
+
+    monkeypatch.setattr(module, "SCHEMA_VERSION", 2)
+    monkeypatch.setattr(module, "upcast", lift)
+    put(store, [note(1)], extends=True)
+    assert [event.actor for event in store.events("test:a")] == ["lifted", "main"]
+    assert [event.actor for event in store.reader("test:a").read_events((0, 1))] == [
+        "lifted",
+        "main",
+    ]
+    assert [row.version for row in rows(path)] == [1, 2]
+    assert store.verify().is_ok
+
+
+def test_lines_of_a_newer_event_schema_are_refused(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SCHEMA_VERSION", 9)
+    put(store, [note(0)])
+    monkeypatch.undo()
+    with pytest.raises(StoreError, match="has schema version 9"):
+        list(store.events("test:a"))

@@ -1,0 +1,39 @@
+"""A store of each schema version ever released still opens, checks and answers."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from redrive.record.event import Kind, payload_of
+from redrive.stores.sqlite import open_store
+
+FOLDER = Path(__file__).parent / "store"
+HEADS = json.loads((FOLDER / "heads.json").read_text())
+
+
+@pytest.mark.parametrize("name", sorted(HEADS))
+def test_a_store_of_an_older_schema_answers_as_it_did(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    shutil.copy(FOLDER / name, path)
+    store = open_store(path, create=False)
+    checked = store.verify()
+    assert checked.is_ok
+    assert checked.heads == HEADS[name]
+    texts = [
+        payload_of(event).text
+        for event in store.events("interchange:s25")
+        if event.kind is Kind.MODEL_RESPONSE
+    ]
+    assert texts == ["", "", "", "Running."]
+    (result,) = [e for e in store.events("interchange:s56") if e.kind is Kind.TOOL_RESULT]
+    assert bytes(payload_of(result).result) == b'"cut emoji: \\ud83d"'
+    store.close()
+
+
+def test_every_schema_version_has_its_store() -> None:
+    from redrive.stores.schema import SCHEMA_VERSION
+
+    assert set(HEADS) == {f"v{number}.sqlite" for number in range(1, SCHEMA_VERSION + 1)}
+    assert set(HEADS) == {path.name for path in FOLDER.glob("*.sqlite")}
