@@ -35,15 +35,17 @@ _decode_any = msgspec.json.Decoder().decode
 
 def load(source: SourceFile) -> Iterator[Event]:
     """Project a source to events."""
-    digest = source.sha256
+    place = Source(source.sha256, 0, 0)
     for seq, draft in enumerate(IMPORTER.project(source, FileTally())):
+        if (draft.offset, draft.length) != (place.offset, place.length):
+            place = Source(place.artefact, draft.offset, draft.length)
         yield Event(
             id=draft.id,
             session_id=draft.session,
             seq=seq,
             kind=draft.kind,
             node_id=draft.node_id,
-            source=Source(digest, draft.offset, draft.length),
+            source=place,
             payload=dump_payload(draft.payload),
             parent_id=draft.parent_id,
             actor=draft.actor,
