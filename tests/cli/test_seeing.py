@@ -5,10 +5,10 @@ import os
 import re
 import subprocess
 import sys
-from importlib.resources import files
 
-import jsonschema
 import pytest
+
+from tests.schemas import check
 
 HOSTILE = "\x1b[2Jwipe\x9b\u202e[red]\n\ud83d"
 MEGABYTES = 150 if os.environ.get("REDRIVE_SOAK") == "full" else 10
@@ -20,27 +20,6 @@ with open("/proc/self/status") as status:  # getrusage would count the parent be
     sys.stderr.write(next(line for line in status if line.startswith("VmHWM")))
 sys.exit(code)
 """
-
-
-def strict(schema):
-    """Forbid what a schema does not name, so that a new key needs its place in the schema."""
-    if isinstance(schema, list):
-        return [strict(part) for part in schema]
-    if not isinstance(schema, dict):
-        return schema
-    closed = {key: strict(value) for key, value in schema.items()}
-    if closed.get("type") == "object" and isinstance(closed.get("properties"), dict):
-        closed.setdefault("additionalProperties", False)
-    return closed
-
-
-def check(document, name):
-    text = files("redrive.reports").joinpath("schemas", f"{name}.json").read_text()
-    schema = json.loads(text)
-    jsonschema.Draft202012Validator.check_schema(schema)
-    jsonschema.Draft202012Validator(strict(schema)).validate(document)
-    assert document["schema"] == f"redrive.{name}"
-    return document
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from redrive.audit.conditions import Findings
 from redrive.audit.environment import compare_environment
 from redrive.audit.facts import Item, StepFacts, read_facts
 from redrive.audit.gaps import InputClass, ProvenanceGap, make_gap
+from redrive.audit.manifest import Manifest, fill_manifest
 from redrive.audit.reads import READ_CLASSES, find_read_gap
 from redrive.audit.renderers import Renderer
 from redrive.audit.report import (
@@ -189,6 +190,7 @@ class _Auditor:
         self.basis = "unknown" if started is None else started.basis
         self.has_call_messages = started is None or started.decisions != "json_content"
         self.session_gaps = conditions.judge_captures(started)
+        self.manifest = Manifest(environment=conditions.environment_state(started))
         self.is_sampling_captured = all(
             gap.input_class is not InputClass.SAMPLING for gap in self.session_gaps
         )
@@ -280,6 +282,7 @@ class _Auditor:
             basis=self.basis,
             missing=missing,
             notes=tuple(found.notes),
+            provenance=fill_manifest(self.manifest, missing),
         )
 
     def _judge_assembly(self, facts: StepFacts, found: Findings) -> None:

@@ -17,6 +17,7 @@ from redrive import canonical
 from redrive.audit.duplicates import has_duplicate_keys, may_lose_keys
 from redrive.audit.facts import Item, StepFacts
 from redrive.audit.gaps import InputClass, ProvenanceGap, make_gap
+from redrive.audit.manifest import State
 from redrive.audit.sent import CACHE_FIELDS, PARAMETERS, Body, SentScanner, SentText
 from redrive.record.event import (
     Derived,
@@ -81,6 +82,14 @@ def judge_captures(started: SessionStarted | None) -> tuple[ProvenanceGap, ...]:
             shown = "not captured" if state == "not_captured" else "unknown"
             gaps.append(make_gap(f"{key}_not_captured", key, state=shown))
     return tuple(gaps)
+
+
+def environment_state(started: SessionStarted | None) -> State:
+    """Say whether the environment is recorded; a writer that denies it makes a gap instead."""
+    if started is None:
+        return "unknown"
+    is_declared = started.captures.get("environment") == "captured"
+    return "captured" if is_declared or isinstance(started.environment, Raw) else "unknown"
 
 
 def judge_input(facts: StepFacts, scanner: SentScanner, found: Findings) -> Body | None:

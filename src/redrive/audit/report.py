@@ -5,12 +5,13 @@ Knows gaps and steps. Must not know events or how a gap is found.
 Source: DESIGN.md §4, §8 `audit`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 import msgspec
 
 from redrive.audit.gaps import CLASS_ORDER, InputClass, ProvenanceGap
+from redrive.audit.manifest import Manifest, fill_manifest, sum_manifests
 
 API_BOUNDARY = "closure is proven up to the API boundary"
 Status = Literal["open", "closed"]
@@ -30,6 +31,7 @@ class ClosureReport(msgspec.Struct, frozen=True):
             `proved_by_rerun` or `unknown`.
         missing: the gaps, in the order of the classes.
         notes: what a reader should know and what opens nothing.
+        provenance: which input classes the record holds here.
     """
 
     step: int
@@ -40,6 +42,7 @@ class ClosureReport(msgspec.Struct, frozen=True):
     basis: str
     missing: tuple[ProvenanceGap, ...]
     notes: tuple[str, ...]
+    provenance: Manifest = Manifest()
 
 
 class AuditReport(msgspec.Struct, frozen=True):
@@ -53,6 +56,7 @@ class AuditReport(msgspec.Struct, frozen=True):
         steps: one report per step, in path order.
         by_class: per input class, the number of steps that it opens.
         notes: what holds for the whole trajectory.
+        provenance: per input class, the number of steps in each state.
     """
 
     session_id: str
@@ -62,6 +66,7 @@ class AuditReport(msgspec.Struct, frozen=True):
     steps: tuple[ClosureReport, ...]
     by_class: Mapping[InputClass, int]
     notes: tuple[str, ...]
+    provenance: Mapping[str, Mapping[str, int]]
 
     @property
     def is_closed(self) -> bool:
@@ -73,10 +78,15 @@ class AuditReport(msgspec.Struct, frozen=True):
         return next((step for step in self.steps if step.missing), None)
 
 
-def with_gaps(report: ClosureReport, gaps: Iterable[ProvenanceGap]) -> ClosureReport:
+def with_gaps(report: ClosureReport, gaps: Sequence[ProvenanceGap]) -> ClosureReport:
     """Give the report with further gaps; they must not be of the class `input`."""
     missing = sort_gaps((*report.missing, *gaps))
-    return msgspec.structs.replace(report, missing=missing, status=status_of(missing))
+    return msgspec.structs.replace(
+        report,
+        missing=missing,
+        status=status_of(missing),
+        provenance=fill_manifest(report.provenance, gaps),
+    )
 
 
 def sort_gaps(gaps: Iterable[ProvenanceGap]) -> tuple[ProvenanceGap, ...]:
@@ -107,6 +117,7 @@ def sum_up(
         steps=steps,
         by_class=by_class,
         notes=notes,
+        provenance=sum_manifests(step.provenance for step in steps),
     )
 
 
