@@ -8,8 +8,8 @@ from typing import BinaryIO
 
 import msgspec
 
-from redrive.importers.draft import Draft, FileTally, Importer
-from redrive.record.event import Event, Source, dump_payload
+from redrive.importers.draft import Draft, FileTally, Importer, event_of
+from redrive.record.event import Event
 from redrive.record.session import SessionIndex, build_index
 
 
@@ -49,25 +49,7 @@ def drafts_from(
 
 def events_of(drafts: Iterable[Draft], artefact: str = "") -> list[Event]:
     """Turn drafts of one session into its events, as a store would number them."""
-    return [
-        Event(
-            id=draft.id,
-            session_id=draft.session,
-            seq=seq,
-            kind=draft.kind,
-            node_id=draft.node_id,
-            source=Source(artefact, draft.offset, draft.length),
-            payload=dump_payload(draft.payload),
-            parent_id=draft.parent_id,
-            actor=draft.actor,
-            ts_ns=draft.ts_ns,
-            call_id=draft.call_id,
-            group=draft.group,
-            supersedes=draft.supersedes,
-            flags=draft.flags,
-        )
-        for seq, draft in enumerate(drafts)
-    ]
+    return [event_of(draft, draft.session, seq, artefact) for seq, draft in enumerate(drafts)]
 
 
 def events_from(importer: Importer, path: Path | str, data: bytes | None = None) -> list[Event]:

@@ -16,14 +16,13 @@ import msgspec
 from redrive import plugins
 from redrive.app.sources import FileSource, find_files
 from redrive.errors import RecordError, RedriveError, UsageError
-from redrive.importers.draft import Draft, FileTally, Importer, SourceFile
+from redrive.importers.draft import Draft, FileTally, Importer, SourceFile, event_of
 from redrive.record.event import (
     Damage,
     Event,
     Kind,
     Note,
     Source,
-    dump_payload,
 )
 from redrive.record.session import IndexBuilder
 from redrive.record.summary import SessionSummary, UsageFold, summarize
@@ -286,7 +285,7 @@ class _FileImport:
         return True
 
     def _take(self, target: _Target, draft: Draft) -> None:
-        event = self._event(target, draft)
+        event = event_of(draft, target.session_id, target.seq, self.source.sha256)
         known = target.old.pop(draft.id, None)
         if known is not None:
             old_id, old_print = known
@@ -296,24 +295,6 @@ class _FileImport:
             again = f"{stem}~r{int(number or 0) + 1}"
             event = msgspec.structs.replace(event, id=again, supersedes=old_id)
         self._append(target, event)
-
-    def _event(self, target: _Target, draft: Draft) -> Event:
-        return Event(
-            id=draft.id,
-            session_id=target.session_id,
-            seq=target.seq,
-            kind=draft.kind,
-            node_id=draft.node_id,
-            source=Source(self.source.sha256, draft.offset, draft.length),
-            payload=dump_payload(draft.payload),
-            parent_id=draft.parent_id,
-            actor=draft.actor,
-            ts_ns=draft.ts_ns,
-            call_id=draft.call_id,
-            group=draft.group,
-            supersedes=draft.supersedes,
-            flags=draft.flags,
-        )
 
     def _append(self, target: _Target, event: Event) -> None:
         assert target.writer is not None  # noqa: S101 - narrows the type; callers checked it
@@ -350,7 +331,7 @@ class _FileImport:
         """Retire what the longer file no longer says, such as the damage of a torn last line."""
         for old_id, _ in list(target.old.values()):
             draft = Draft("", f"gone:{old_id}", Kind.NOTE, Note("superseded"), 0, 0)
-            gone = self._event(target, draft)
+            gone = event_of(draft, target.session_id, target.seq, self.source.sha256)
             self._append(target, msgspec.structs.replace(gone, supersedes=old_id))
 
     def _summary(self, target: _Target) -> dict[str, Any]:

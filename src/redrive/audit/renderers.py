@@ -14,7 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from redrive import canonical
 from redrive.audit.gaps import ProvenanceGap, make_gap
-from redrive.audit.texts import common_prefix
+from redrive.record.texts import common_prefix
 
 Message = Mapping[str, Any]
 CONTEXT = "context_mismatch"

@@ -20,7 +20,7 @@ from redrive.audit import references
 from redrive.audit.duplicates import has_duplicate_keys
 from redrive.audit.redaction import find_mark
 from redrive.audit.references import Reference
-from redrive.audit.texts import common_prefix
+from redrive.record.texts import common_prefix
 
 PARAMETERS = ("temperature", "top_p", "top_k", "seed", "max_tokens")
 _PARAMETER_NAMES = {

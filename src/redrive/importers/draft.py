@@ -12,7 +12,15 @@ from typing import BinaryIO, Protocol
 
 import msgspec
 
-from redrive.record.event import MAIN_ACTOR, Damage, Kind, Payload
+from redrive.record.event import (
+    MAIN_ACTOR,
+    Damage,
+    Event,
+    Kind,
+    Payload,
+    Source,
+    dump_payload,
+)
 
 
 class Draft(msgspec.Struct, frozen=True, gc=False):
@@ -50,6 +58,33 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
     group: str | None = None
     supersedes: str | None = None
     flags: tuple[str, ...] = ()
+
+
+def event_of(draft: Draft, session_id: str, seq: int, artefact: str) -> Event:
+    """Give a draft its place: the event that a store keeps.
+
+    Args:
+        draft: what the importer gave.
+        session_id: the id that the session has in the store.
+        seq: its order in the session.
+        artefact: sha256 of the source, hex.
+    """
+    return Event(
+        id=draft.id,
+        session_id=session_id,
+        seq=seq,
+        kind=draft.kind,
+        node_id=draft.node_id,
+        source=Source(artefact, draft.offset, draft.length),
+        payload=dump_payload(draft.payload),
+        parent_id=draft.parent_id,
+        actor=draft.actor,
+        ts_ns=draft.ts_ns,
+        call_id=draft.call_id,
+        group=draft.group,
+        supersedes=draft.supersedes,
+        flags=draft.flags,
+    )
 
 
 @dataclass(slots=True)

@@ -29,6 +29,7 @@ from redrive.record.event import PAYLOAD_DECODERS, Event, Kind, ToolCall, ToolRe
 from redrive.record.pairing import Pairing
 from redrive.record.session import EventReader
 from redrive.record.signature import NOT_RECORDED, argument_digests, canonical_bytes
+from redrive.record.texts import common_ends
 from redrive.record.trajectory import Step, Trajectory
 
 
@@ -379,18 +380,4 @@ def _is_bool(value: Any) -> bool:
 
 def _unshared(left: str, right: str) -> int:
     """Count the characters between the common start and the common end of two texts."""
-    start = _common(left, right)
-    end = min(_common(left[::-1], right[::-1]), min(len(left), len(right)) - start)
-    return max(len(left), len(right)) - start - end
-
-
-def _common(left: str, right: str) -> int:
-    """Count the characters that two texts share at their start, by halving."""
-    low, high = 0, min(len(left), len(right))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if left[low:middle] == right[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
+    return max(len(left), len(right)) - sum(common_ends(left, right))

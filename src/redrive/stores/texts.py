@@ -11,11 +11,11 @@ Source: DESIGN.md §3: bodies are stored by content-addressed parts and rebuilt 
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable
 
 import zstandard
 
 from redrive.errors import TamperError
+from redrive.record.texts import common_ends
 from redrive.stores.database import Database
 from redrive.stores.rows import TextRow, find_row, next_id, put_row
 
@@ -59,7 +59,7 @@ class TextStore:
             row = TextRow(number, sha256, len(text), None, 0, 0, 0, _compress(text, b""))
         else:
             old = self._rebuild(base)
-            prefix, suffix = _common_ends(old, text)
+            prefix, suffix = common_ends(old, text)
             middle = text[prefix : len(text) - suffix]
             data = _compress(middle, _dictionary(old, prefix))
             ordinal = base.ordinal + 1
@@ -125,27 +125,6 @@ class TextStore:
         self._cached_bytes += len(text)
         while self._cached_bytes > _CACHE_BYTES and len(self._cache) > _CACHE_MIN_TEXTS:
             self._cached_bytes -= len(self._cache.popitem(last=False)[1])
-
-
-def _common_ends(old: bytes, new: bytes) -> tuple[int, int]:
-    """Count the bytes that two texts share at the beginning, and of the rest at the end."""
-    shorter = min(len(old), len(new))
-    prefix = _longest(shorter, lambda low, high: new.startswith(old[low:high], low))
-    old, new = old[prefix:][::-1], new[prefix:][::-1]
-    suffix = _longest(shorter - prefix, lambda low, high: new.startswith(old[low:high], low))
-    return prefix, suffix
-
-
-def _longest(limit: int, is_equal: Callable[[int, int], bool]) -> int:
-    """Find by halving how far two texts are equal, at most `limit` bytes."""
-    low, high = 0, limit
-    while low < high:
-        middle = (low + high + 1) // 2
-        if is_equal(low, middle):
-            low = middle
-        else:
-            high = middle - 1
-    return low
 
 
 def _dictionary(base: bytes, prefix: int) -> bytes:

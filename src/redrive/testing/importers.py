@@ -14,9 +14,9 @@ from typing import BinaryIO
 import msgspec
 
 from redrive import canonical
-from redrive.importers.draft import Draft, FileTally, Importer
+from redrive.importers.draft import Draft, FileTally, Importer, event_of
 from redrive.importers.lines import Record, read_records
-from redrive.record.event import Event, Kind, Source, dump_payload, payload_of, payload_type
+from redrive.record.event import Kind, dump_payload, payload_of, payload_type
 from redrive.record.session import build_index
 from redrive.record.trajectory import build_trajectory
 
@@ -159,30 +159,11 @@ def _is_utf8(text: str | None) -> bool:
 def _check_payload(draft: Draft, where: str) -> None:
     """Check that a payload can be stored and read back."""
     try:
-        event = _event(draft, 0)
+        event = event_of(draft, draft.session, 0, "")
         restored = payload_of(event)
         _require(dump_payload(restored) == event.payload, where, "payload changes when stored")
     except (ValueError, TypeError, OverflowError) as error:
         raise ConformanceError(f"{where}: payload cannot be stored: {error}") from error
-
-
-def _event(draft: Draft, seq: int) -> Event:
-    return Event(
-        id=draft.id,
-        session_id=draft.session,
-        seq=seq,
-        kind=draft.kind,
-        node_id=draft.node_id,
-        source=Source("", draft.offset, draft.length),
-        payload=dump_payload(draft.payload),
-        parent_id=draft.parent_id,
-        actor=draft.actor,
-        ts_ns=draft.ts_ns,
-        call_id=draft.call_id,
-        group=draft.group,
-        supersedes=draft.supersedes,
-        flags=draft.flags,
-    )
 
 
 def _check_ids(drafts: list[Draft], where: str, *, is_companion: bool) -> None:
@@ -206,7 +187,7 @@ def _check_sessions(drafts: list[Draft], where: str) -> None:
     for draft in drafts:
         sessions.setdefault(draft.session, []).append(draft)
     for session, own in sessions.items():
-        events = [_event(draft, seq) for seq, draft in enumerate(own)]
+        events = [event_of(draft, draft.session, seq, "") for seq, draft in enumerate(own)]
         index = build_index(session, lambda events=events: events)  # type: ignore[misc]
         for actor in index.actors:
             path = build_trajectory(index, actor=actor)
