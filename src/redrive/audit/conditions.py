@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from msgspec import Raw, UnsetType
 
 from redrive import canonical
-from redrive.audit.duplicates import has_duplicate_keys, may_lose_keys
+from redrive.audit.duplicates import has_duplicate_keys
 from redrive.audit.facts import Item, StepFacts
 from redrive.audit.gaps import InputClass, ProvenanceGap, make_gap
 from redrive.audit.manifest import State
@@ -215,7 +215,7 @@ def _has_duplicates(value: Raw | UnsetType) -> bool:
         return False
     data = bytes(value)
     is_nested = data.startswith((b"{", b"["))
-    return is_nested and may_lose_keys(data) and has_duplicate_keys(data.decode())
+    return is_nested and has_duplicate_keys(data.decode())
 
 
 def find_derived_gap(derived: Derived, mark: str | None) -> ProvenanceGap | None:

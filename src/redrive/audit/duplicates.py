@@ -40,17 +40,6 @@ def has_duplicate_keys(text: str) -> bool:
     return _scan(text)
 
 
-def may_lose_keys(data: bytes) -> bool:
-    """Say whether a stored JSON value could name a key twice; false is certain.
-
-    A value that is written again to the same bytes has lost no key.
-    """
-    try:
-        return _encode(_decode(data)) != data
-    except (ValueError, RecursionError):
-        return True
-
-
 def _scan(text: str) -> bool:
     try:
         _exact.decode(text)

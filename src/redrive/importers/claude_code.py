@@ -18,11 +18,12 @@ from msgspec.structs import replace
 from redrive import canonical
 from redrive.importers import claude_opening
 from redrive.importers.claude_drafts import Part, parts_of, text_of
-from redrive.importers.claude_lines import Line, Placed, read_claude_lines
+from redrive.importers.claude_lines import Line, read_claude_lines
 from redrive.importers.claude_opening import Opening
 from redrive.importers.claude_tally import FileCounter
 from redrive.importers.draft import Draft, FileTally, SourceFile
 from redrive.importers.timestamps import parse_rfc3339
+from redrive.importers.typed_lines import Placed
 from redrive.record.event import (
     FLAG_INHERITED,
     MAIN_ACTOR,
@@ -134,7 +135,7 @@ class _Projection:
             yield from self.boundary
             self.boundary = None
 
-    def add(self, placed: Placed) -> list[Draft]:
+    def add(self, placed: Placed[Line]) -> list[Draft]:
         """Give the drafts of the next line, and of a compaction that waited for it."""
         line = placed.line
         parts = parts_of(line)
@@ -163,7 +164,7 @@ class _Projection:
                 return parts
         return [Part(Kind.CONTEXT_REPLACED, ContextReplaced(after=after))]
 
-    def _add_embedded(self, placed: Placed, line: Line, inner: Line) -> list[Draft]:
+    def _add_embedded(self, placed: Placed[Line], line: Line, inner: Line) -> list[Draft]:
         """Give the events of a sub-agent's message that a `progress` line carries."""
         if line.type != "progress" or inner.type not in _MESSAGE_TYPES:
             return []
@@ -261,7 +262,7 @@ class _Projection:
 class _Node(NamedTuple):
     """A line on its way to drafts: where it lies, whose it is, what it hangs off."""
 
-    placed: Placed
+    placed: Placed[Line]
     line: Line
     actor: str
     parent_id: str | None

@@ -2,31 +2,20 @@
 
 Knows the envelope of a line. Must not know what a line means; that is `claude_drafts`.
 
-A line is decoded once, straight to `Line`: what no rule needs (the structured twins of results,
-snapshots, hook output) is skipped without being built. A line that the typed decoder refuses is
-parsed tolerantly, and a field of another type than documented counts as not recorded.
+A line is decoded once, straight to `Line` (see `typed_lines`): what no rule needs, the structured
+twins of results, snapshots, hook output, is skipped without being built.
 
 Source: docs/claude-code.md; seen in CLI versions 1.0.24 to 2.1.207.
 """
 
-from collections.abc import Iterator, Mapping
-from functools import cache
-from typing import Any, BinaryIO, TypeVar, get_args, get_type_hints
+from collections.abc import Iterator
+from typing import Any, BinaryIO
 
 import msgspec
 
-from redrive import canonical
-from redrive.canonical import get_field
-from redrive.importers.lines import (
-    LINE_CAP_BYTES,
-    damage_of_long_line,
-    parse_line,
-    read_lines,
-)
-from redrive.record.event import FLAG_RECOVERED, Damage
-
-_MAX_DEPTH = 4
-_Shape = TypeVar("_Shape", bound=msgspec.Struct)
+from redrive.importers.lines import LINE_CAP_BYTES
+from redrive.importers.typed_lines import Placed, Shapes, read_typed_lines
+from redrive.record.event import Damage
 
 
 class Tokens(msgspec.Struct, frozen=True, gc=False):
@@ -96,84 +85,11 @@ class Progress(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     message: Line | None = None
 
 
-class Placed(msgspec.Struct, frozen=True, gc=False):
-    """A line with its place: 1-based number, offset and length in bytes, and the record's flags."""
-
-    line: Line
-    number: int
-    offset: int
-    length: int
-    flags: tuple[str, ...] = ()
-
-    @property
-    def is_strict(self) -> bool:
-        """Whether its line was exactly this one object."""
-        return FLAG_RECOVERED not in self.flags
-
-
-_decode_line = msgspec.json.Decoder(Line).decode
+_SHAPES = Shapes(Line)
 
 
 def read_claude_lines(
     file: BinaryIO, *, cap_bytes: int = LINE_CAP_BYTES
-) -> Iterator[Placed | Damage]:
+) -> Iterator[Placed[Line] | Damage]:
     """Yield the lines and the damage of a file, in file order; empty lines yield nothing."""
-    for raw in read_lines(file, cap_bytes):
-        if raw.data is None:
-            yield damage_of_long_line(raw, cap_bytes)
-            continue
-        line = _decode_usual(raw.data)
-        if line is not None:
-            yield Placed(line, raw.number, raw.offset, len(raw.data))
-        else:
-            yield from _parse_unusual(raw.number, raw.offset, raw.data)
-
-
-def _decode_usual(data: bytes) -> Line | None:
-    """Decode a line of the usual shape; `None` where the tolerant reader must look."""
-    try:
-        line = _decode_line(data)
-        if not data.isascii():
-            data.decode()  # the decoder does not look into what it skips
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
-    return line
-
-
-def _parse_unusual(number: int, offset: int, data: bytes) -> Iterator[Placed | Damage]:
-    for record in parse_line(number, offset, data):
-        if isinstance(record, Damage):
-            yield record
-        else:
-            line = _line_of(record.value)
-            yield Placed(line, record.line, record.offset, record.length, record.flags)
-
-
-def _line_of(value: Mapping[str, Any]) -> Line:
-    """Build a line from an object of any shape: what has the wrong type is not recorded."""
-    return _fill(Line, value, depth=0)
-
-
-def _fill(struct: type[_Shape], value: Mapping[str, Any], depth: int) -> _Shape:
-    fields: dict[str, Any] = {}
-    for name, key, kind in _fields_of(struct):
-        if kind is Any:
-            fields[name] = value.get(key)
-        elif issubclass(kind, msgspec.Struct):
-            inner = get_field(value, key, dict)
-            if inner is not None and depth < _MAX_DEPTH:
-                fields[name] = _fill(kind, inner, depth + 1)
-        else:
-            found = get_field(value, key, kind)
-            fields[name] = canonical.safe_text(found) if isinstance(found, str) else found
-    return struct(**fields)
-
-
-@cache
-def _fields_of(struct: type[msgspec.Struct]) -> tuple[tuple[str, str, Any], ...]:
-    """List a struct's fields as (name, key in JSON, type without `None`)."""
-    hints = get_type_hints(struct)
-    return tuple(
-        (info.name, info.encode_name, (get_args(hints[info.name]) or (Any,))[0])
-        for info in msgspec.structs.fields(struct)
-    )
+    return read_typed_lines(file, _SHAPES, cap_bytes=cap_bytes)

@@ -13,9 +13,10 @@ import msgspec
 
 from redrive import canonical
 from redrive.importers.claude_drafts import task_of
-from redrive.importers.claude_lines import Line, Placed, read_claude_lines
+from redrive.importers.claude_lines import Line, read_claude_lines
 from redrive.importers.draft import SourceFile
 from redrive.importers.timestamps import parse_rfc3339
+from redrive.importers.typed_lines import Placed
 from redrive.record.event import SessionStarted
 
 AGENT = "claude-code"
@@ -104,7 +105,7 @@ def read_opening(source: SourceFile) -> Opening | None:
     Returns:
         `None` for a file without a record.
     """
-    first: Placed | None = None
+    first: Placed[Line] | None = None
     session: str | None = None
     task: str | None = None
     facts = _Facts()
@@ -126,7 +127,7 @@ def read_opening(source: SourceFile) -> Opening | None:
     )
 
 
-def _read_lines(source: SourceFile) -> Iterator[Placed]:
+def _read_lines(source: SourceFile) -> Iterator[Placed[Line]]:
     with source.open() as file:
         for item in read_claude_lines(file):
             if isinstance(item, Placed):
@@ -191,7 +192,7 @@ def _occurs(source: SourceFile, session: str) -> bool:
     return False
 
 
-def _digest_of(source: SourceFile, first: Placed) -> str:
+def _digest_of(source: SourceFile, first: Placed[Line]) -> str:
     """Name a session without an id: the first 16 hex digits of its first record's sha256."""
     with source.open() as file:
         file.read(first.offset)

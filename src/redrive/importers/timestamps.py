@@ -20,7 +20,8 @@ def parse_rfc3339(text: object) -> int | None:
     """
     if not isinstance(text, str):
         return None
-    if _has_usual_shape(text):
+    # Laid out as `2026-03-02T09:00:03.000Z`: by far the most common.
+    if len(text) == 24 and text[4:20:3] == "--T::." and text[23] == "Z":
         try:
             since = datetime.fromisoformat(text) - _EPOCH
         except ValueError:
@@ -37,11 +38,6 @@ def parse_rfc3339(text: object) -> int | None:
     except (ValueError, OverflowError):
         return None
     return _in_range(seconds * 1_000_000_000 + int((fraction or "0")[:9].ljust(9, "0")))
-
-
-def _has_usual_shape(text: str) -> bool:
-    """Say whether a text is laid out as `2026-03-02T09:00:03.000Z`: by far the most common."""
-    return len(text) == 24 and text[4:20:3] == "--T::." and text[23] == "Z"
 
 
 def _zone(text: str | None) -> timezone:

@@ -400,9 +400,14 @@ def dump_payload(payload: Payload) -> Raw:
     decoders refuse the escape; `payload_of` undoes it.
     """
     data = canonical.encode(payload)
-    if b"\\ud" in data and not canonical.is_strict(data):
+    if b"\\u" in data and _may_be_lone(data) and not canonical.is_strict(data):
         return Raw(msgspec.json.encode(data.decode()))
     return Raw(data)
+
+
+def _may_be_lone(data: bytes) -> bool:
+    """Say whether an escape is half of a surrogate pair; raw JSON may write it in either case."""
+    return b"\\ud" in data or b"\\uD" in data
 
 
 def raw_value(value: Raw | UnsetType) -> Any:

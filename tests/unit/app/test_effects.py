@@ -31,7 +31,7 @@ def test_effects_come_in_order_of_time_over_all_paths_and_actors(surveyed, decis
         ("n", "sub", "network", 1, True),
         ("b", "main", "command", 1, False),
         ("w", "main", "file_write", 1, True),
-        ('{"x":1}', "main", "other", 2, True),
+        ('{"x": 1}', "main", "other", 2, True),
     ]
     assert entries[0].ts == "2026-01-01T00:00:01.000000000Z"
     assert [e.status for e in entries] == ["no result", "no result", "ok", "no result"]

@@ -53,10 +53,10 @@ def test_a_call_shows_arguments_and_how_it_ended(surveyed, decision, result):
         )
     )
     calls = {call.tool: call for call in step.calls}
-    assert calls["a"].arguments.chars == 3008
+    assert calls["a"].arguments.chars == 3009
     assert len(calls["a"].arguments.text) == 2000
     assert len(calls["a"].arguments.sha256) == 64
-    assert (calls["a"].status, calls["a"].result_bytes) == ("ok", 5)
+    assert (calls["a"].status, calls["a"].result_bytes) == ("ok", 6)
     assert calls["b"].arguments is None
     assert calls["c"].arguments.text == "{x"
     assert [call.status for call in step.calls] == [

@@ -30,7 +30,7 @@ def test_what_happened_is_told_in_order_with_how_each_call_ended(surveyed, decis
     assert [(e.kind, e.what, e.status) for e in entries] == [
         ("model.response", "early", None),
         ("user.message", "go", None),
-        ("tool.call", 't {"a":1}', "error"),
+        ("tool.call", 't {"a": 1}', "error"),
         ("tool.call", "t", "no result"),
         ("tool.result", "result", "answers no call"),
         ("model.error", "status 529, attempt 2, next in 1.5 s", None),

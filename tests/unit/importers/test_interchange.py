@@ -1,6 +1,7 @@
 import json
 
 import pytest
+from msgspec import UNSET
 
 from redrive.importers.interchange import IMPORTER
 from redrive.record.event import Kind, Redaction, payload_of, raw_value
@@ -265,3 +266,104 @@ def test_branches_are_further_decisions_below_one_parent():
         ),
     )
     assert tally.branches == 2
+
+
+ROOT = b'{"type":"session","id":"s","task":"t"}\n'
+
+
+def raw_lines(*texts):
+    return events_from(
+        IMPORTER, "session.jsonl", ROOT + b"".join(t.encode() + b"\n" for t in texts)
+    )
+
+
+def test_evidence_keeps_its_bytes():
+    value = '{"a": 1.0, "a": 1e5, "n": 18446744073709551616, "t": "\\u00e9"}'
+    events = raw_lines(
+        '{"type":"decision","id":"d","output":{"tool_calls":[{"name":"t","args":' + value + "}]}}",
+        '{"type":"tool_result","id":"r","result":' + value + "}",
+        '{"type":"read","id":"k","kind":"clock","value":' + value + "}",
+        '{"type":"derived","id":"v","inputs":[' + value + '],"value":' + value + "}",
+        '{"type":"context_replaced","id":"x","from":' + value + ',"to":' + value + "}",
+        '{"type":"event","id":"c","kind":"tool_call","args":' + value + "}",
+        '{"type":"event","id":"e","kind":"odd","data":' + value + "}",
+        '{"type":"session","id":"again","environment":' + value + "}",
+    )
+    payloads = {event.id: payload_of(event) for event in events}
+    for kept in (
+        payloads["d/3"].arguments,
+        payloads["r"].result,
+        payloads["k"].value,
+        payloads["v"].value,
+        payloads["x"].before,
+        payloads["x"].after,
+        payloads["c"].arguments,
+        payloads["again"].environment,
+    ):
+        assert bytes(kept) == value.encode()
+    assert bytes(payloads["v"].inputs) == f"[{value}]".encode()
+    assert bytes(payloads["e"].data) == b'{"data":' + value.encode() + b"}"
+
+
+def test_evidence_keeps_its_bytes_on_a_line_with_a_field_of_another_type():
+    (result,) = only(
+        raw_lines('{"type":"tool_result","id":5,"result":[1.0, 1e5]}'), Kind.TOOL_RESULT
+    )
+    assert bytes(result.result) == b"[1.0, 1e5]"
+
+
+def test_null_is_a_result_and_an_absent_one_is_not_recorded():
+    null, absent = only(
+        raw_lines(
+            '{"type":"tool_result","id":"a","result":null}', '{"type":"tool_result","id":"b"}'
+        ),
+        Kind.TOOL_RESULT,
+    )
+    assert raw_value(null.result) is None
+    assert absent.result is UNSET
+
+
+@pytest.mark.parametrize("text", ["\\ud83d", "\\uD83D", "half \\uDC00 way"])
+def test_half_a_character_in_evidence_is_kept(text):
+    expected = text.encode().decode("unicode_escape")
+    events = raw_lines(
+        '{"type":"decision","id":"d","context":"' + text + '","output":{"text":"' + text + '",'
+        '"tool_calls":[{"name":"t","args":{"k":"' + text + '"}}]}}',
+        '{"type":"tool_result","id":"r","result":"' + text + '"}',
+    )
+    assert only(events, Kind.MODEL_REQUEST)[0].context == expected
+    assert only(events, Kind.MODEL_RESPONSE)[0].text == expected
+    assert raw_value(only(events, Kind.TOOL_CALL)[0].arguments) == {"k": expected}
+    assert raw_value(only(events, Kind.TOOL_RESULT)[0].result) == expected
+
+
+@pytest.mark.parametrize("number", ["NaN", "1e999", "-Infinity", "7" * 4301])
+def test_a_number_without_a_form_is_flagged_and_told(number):
+    lines_of = (
+        '{"type":"decision","id":"d","output":{"tool_calls":[{"name":"t","args":{"n":%s}}]}}',
+        '{"type":"tool_result","id":"r","result":{"n":%s}}',
+        '{"type":"event","id":"e","kind":"odd","n":%s}',
+        '{"type":"session","id":"again","environment":{"n":%s}}',
+        '{"type":"derived","id":"v","inputs":[%s],"value":null}',
+    )
+    for line in lines_of:
+        data = ROOT + (line % number).encode() + b"\n"
+        drafts, tally = drafts_from(IMPORTER, "session.jsonl", data)
+        assert [damage.reason for damage in tally.damage] == ["unrepresentable number"]
+        assert tally.records == 2
+        assert {d.flags for d in drafts[2:]} == {("unrepresentable number",)}
+        assert events_of(drafts)
+
+
+def test_redactions_of_odd_shape_are_read_as_far_as_they_go():
+    (result,) = only(
+        project(
+            {
+                "type": "tool_result",
+                "id": "r",
+                "redactions": [{"path": 5, "rule": {"a": 1}}, "odd", {}],
+            }
+        ),
+        Kind.TOOL_RESULT,
+    )
+    assert result.redactions == (Redaction("5", '{"a":1}'), Redaction(""))

@@ -66,6 +66,13 @@ def test_a_lone_surrogate_beside_raw_values_survives():
     assert back.function is None
 
 
+@pytest.mark.parametrize("escape", [b"\\ud83d", b"\\uD83D"])
+def test_a_lone_surrogate_in_raw_json_survives_in_either_case(escape):
+    payload = ev.ToolResult(result=msgspec.Raw(b'["' + escape + b'"]'))
+    back = ev.payload_of(stored(Kind.TOOL_RESULT, payload))
+    assert ev.raw_value(back.result) == ["\ud83d"]
+
+
 def test_absent_null_and_zero_differ():
     absent = ev.payload_of(stored(Kind.TOOL_RESULT, ev.ToolResult()))
     null = ev.payload_of(stored(Kind.TOOL_RESULT, ev.ToolResult(result=ev.raw_of(None))))
