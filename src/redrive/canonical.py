@@ -108,8 +108,8 @@ def encode(value: Any) -> bytes:
 
 
 def _refuse_nan(root: Any) -> None:
-    """Raise where msgspec silently wrote a NaN or an infinity as `null`."""
-    stack = [msgspec.to_builtins(root, enc_hook=_raw_to_value)]
+    """Raise where msgspec silently wrote a NaN or an infinity as `null`; raw JSON holds neither."""
+    stack = [msgspec.to_builtins(root, enc_hook=_skip)]
     while stack:
         value = stack.pop()
         if isinstance(value, dict):
@@ -118,6 +118,10 @@ def _refuse_nan(root: Any) -> None:
             stack.extend(value)
         elif isinstance(value, float) and not math.isfinite(value):
             raise ValueError(f"{value} is not JSON")
+
+
+def _skip(_: object) -> None:
+    """Stand for a value that need not be looked into."""
 
 
 def is_strict(data: bytes) -> bool:

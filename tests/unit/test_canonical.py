@@ -92,6 +92,13 @@ def test_encode_keeps_raw_json_and_null():
     assert canonical.encode(Holder("\ud800", raw)) == b'{"text":"\\ud800","raw":{"x":null}}'
 
 
+def test_encode_refuses_nan_beside_raw_json_with_null():
+    raw = msgspec.Raw(b'{"x":null,"x":1e5}')
+    assert canonical.encode([raw, None, 1.5]) == b'[{"x":null,"x":1e5},null,1.5]'
+    with pytest.raises(ValueError, match="is not JSON"):
+        canonical.encode([raw, {"a": (math.nan,)}])
+
+
 @pytest.mark.parametrize(
     ("text", "value"),
     [

@@ -34,14 +34,17 @@ FLAG_META = "meta"
 IS_DECISION, IS_ATTACHED, IS_USER, IS_OTHER, IS_NOTE = 1, 2, 4, 8, 16
 
 
+_ROLES = (
+    dict.fromkeys(Kind, IS_OTHER)
+    | dict.fromkeys(DECISION_KINDS, IS_DECISION)
+    | dict.fromkeys(ATTACHED_KINDS, IS_ATTACHED)
+    | {Kind.USER_MESSAGE: IS_USER, Kind.NOTE: IS_NOTE}
+)
+
+
 def _role_of(event: Event) -> int:
-    if event.kind in DECISION_KINDS:
-        return IS_DECISION
-    if event.kind in ATTACHED_KINDS:
-        return IS_ATTACHED
-    if event.kind is Kind.USER_MESSAGE and FLAG_META not in event.flags:
-        return IS_USER
-    return IS_NOTE if event.kind is Kind.NOTE else IS_OTHER
+    role = _ROLES[event.kind]
+    return IS_OTHER if role == IS_USER and FLAG_META in event.flags else role
 
 
 class EventReader(Protocol):
