@@ -151,7 +151,7 @@ def members_of(data: bytes) -> Mapping[str, bytes]:
         value = canonical.decode_value(data)
     if not isinstance(value, dict):
         return {}
-    return {canonical.safe_text(key): canonical.encode(item) for key, item in value.items()}
+    return {key: canonical.encode(item) for key, item in value.items()}
 
 
 _decode_any = msgspec.json.Decoder().decode

@@ -400,7 +400,7 @@ def dump_payload(payload: Payload) -> Raw:
     decoders refuse the escape; `payload_of` undoes it.
     """
     data = canonical.encode(payload)
-    if b"\\u" in data and _may_be_lone(data) and not canonical.is_strict(data):
+    if b"\\" in data and _may_be_lone(data) and not canonical.is_strict(data):
         return Raw(msgspec.json.encode(data.decode()))
     return Raw(data)
 

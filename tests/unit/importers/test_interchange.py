@@ -355,6 +355,11 @@ def test_a_number_without_a_form_is_flagged_and_told(number):
         assert events_of(drafts)
 
 
+def test_half_a_character_in_a_key_of_a_framework_s_own_event_is_kept():
+    (custom,) = only(raw_lines('{"type":"event","id":"e","kind":"k","\\ud83d":1}'), Kind.CUSTOM)
+    assert raw_value(custom.data) == {"\ud83d": 1}
+
+
 def test_redactions_of_odd_shape_are_read_as_far_as_they_go():
     (result,) = only(
         project(

@@ -177,4 +177,4 @@ def test_members_are_verbatim_and_only_an_object_has_any() -> None:
         "b": b'{"c":1,"c":2}',
     }
     assert members_of(b"[1]") == {}
-    assert members_of(b'{"\\ud800":1}') == {"\\ud800": b"1"}
+    assert members_of(b'{"\\ud800":1}') == {"\ud800": b"1"}
