@@ -44,6 +44,14 @@ def names(group: str) -> tuple[str, ...]:
     return tuple(point.name for point in _points(group))
 
 
+def require(group: str, name: str) -> None:
+    """Check that a name is registered; nothing is imported. Raises as `load` does."""
+    if name not in names(group):
+        kind = group.rpartition(".")[2].rstrip("s")
+        known = ", ".join(names(group)) or "none; is redrive installed?"
+        raise UsageError(f"no {kind} named {name!r}", hint=f"known: {known}")
+
+
 def load(group: str, name: str) -> Any:
     """Import one plug-in.
 
@@ -51,12 +59,8 @@ def load(group: str, name: str) -> Any:
         UsageError: nothing of that name is registered; the hint lists what is.
         PluginError: it is registered and does not load.
     """
-    for point in _points(group):
-        if point.name == name:
-            return _load(point)
-    kind = group.rpartition(".")[2].rstrip("s")
-    known = ", ".join(names(group)) or "none; is redrive installed?"
-    raise UsageError(f"no {kind} named {name!r}", hint=f"known: {known}")
+    require(group, name)
+    return _load(next(point for point in _points(group) if point.name == name))
 
 
 def _load(point: "EntryPoint") -> Any:

@@ -314,6 +314,54 @@ def test_6_a_python_model_that_does_not_load(polled, tmp_path):
     assert "m.py:1" in done.err
 
 
+def test_6_a_python_model_that_ends_the_process_or_prints(polled, tmp_path):
+    (tmp_path / "m.py").write_text(
+        "import sys\nprint('loaded')\ndef step(messages):\n    print('asked')\n    sys.exit(0)\n"
+    )
+    done = polled("shadow", "s25", "--model", f"python:{tmp_path / 'm.py'}:step", "--json")
+    assert done.code == 6
+    assert done.document["error"]["type"] == "PluginError"
+    assert "asked" in done.err
+
+
+def test_6_a_stdout_that_takes_nothing(polled):
+    for verb in ("sessions", "audit s25", "cat s25 --json", "show s25"):
+        for target in ("> /dev/full", ">&-"):
+            done = subprocess.run(
+                ["/bin/sh", "-c", f"exec {sys.executable} -m redrive {verb} {target}"],
+                capture_output=True,
+                env=os.environ | {"REDRIVE_STORE": str(polled.store)},
+                timeout=60,
+            )
+            assert done.returncode == 6, (verb, target)
+            assert done.stderr.startswith(b"redrive: stdout ")
+            assert done.stderr.count(b"\n") == 1
+
+
+def test_2_a_store_that_is_a_folder_or_stands_after_the_verb(polled):
+    done = polled("--store", polled.folder, "sessions")
+    assert (done.code, "a folder, not a store" in done.err) == (2, True)
+    done = polled("sessions", "--store", "x")
+    assert (done.code, "before the verb" in done.err) == (2, True)
+
+
+def test_2_a_user_without_a_home_folder_needs_to_name_the_store(polled):
+    assert polled("sessions", HOME="").code == 0
+    done = polled("sessions", HOME="", REDRIVE_STORE="", XDG_DATA_HOME="")
+    assert done.code == 2
+    assert "--store" in done.err
+
+
+def test_2_a_bad_model_spec_is_told_before_the_record_is_judged(redrive, cases):
+    redrive.imported(cases / "09-rewind-dead-branch/session.jsonl")
+    assert redrive("shadow", "5e55", "--model", "nonsense").code == 2
+
+
+def test_2_a_head_that_is_no_digest(polled):
+    for head in ("zzz", "", "abc"):
+        assert polled("verify", "--head", head).code == 2
+
+
 # --- 7
 
 
@@ -355,6 +403,8 @@ def test_7_one_edited_catalogue_row(polled):
 def test_7_a_head_that_is_no_longer_there(polled, cases):
     head = next(iter(polled.json("verify")["heads"].values()))
     assert polled("verify", "--head", head).code == 0
+    assert polled("verify", "--head", head[:16]).code == 0
+    assert polled("verify", "all").code == 0
     assert polled("verify", "--head", "0" * 64).code == 7
 
 

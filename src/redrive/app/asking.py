@@ -11,6 +11,7 @@ import msgspec
 
 from redrive import canonical
 from redrive.app.opening import OpenedSession
+from redrive.audit.renderers import render_json_v1
 from redrive.errors import UsageError
 from redrive.record.event import ModelRequest, payload_of
 from redrive.record.pairing import Pairing
@@ -73,13 +74,19 @@ class Asker:
             decision=command.decision,
             api=api,
             body=body if body is None else apply_overrides(body, overrides),
-            prompt=None if command.is_rebuilt else request.context or body,
+            prompt=self._prompt(command, request, body),
             messages=self._messages(command),
             overrides=overrides,
             is_rebuilt=command.is_rebuilt,
             recorded_model=command.recorded_model,
             sampling=request.sampling,
         )
+
+    def _prompt(self, command: AskModel, request: ModelRequest, body: str | None) -> str | None:
+        """Give the recorded text, else the history as `json@1` writes it; bodies need neither."""
+        if not command.is_rebuilt and (request.context or body) is not None:
+            return request.context or body
+        return None if self.model.apis else render_json_v1(self._history(command)).decode()
 
     def _request(self, command: AskModel) -> ModelRequest:
         seq = command.base if command.request is None else command.request

@@ -5,14 +5,13 @@ import platform
 import sqlite3
 import sys
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 
 import msgspec
 
 from redrive import __version__, plugins
 from redrive.errors import RedriveError
 from redrive.models.local import INSTALL_HINT, is_installed
-from redrive.stores.locate import locate_store
+from redrive.stores.locate import find_cwd, find_home, locate_store, store_exists
 from redrive.stores.sqlite import open_store
 
 _OPTIONAL_PACKAGES = (("httpx2", "pip install 'redrive[http]'"),)
@@ -56,8 +55,8 @@ def examine(explicit_store: str | None) -> list[Examination]:
 
 def _store(explicit: str | None) -> Examination:
     try:
-        path = locate_store(explicit, os.environ, Path.cwd(), Path.home())
-        if not path.exists():
+        path = locate_store(explicit, os.environ, find_cwd, find_home)
+        if not store_exists(path):
             return Examination("store", is_ok=True, detail=f"{path}: not made yet")
         store = open_store(path, create=False, read_only=True)
         n_sessions = sum(1 for _ in store.sessions())

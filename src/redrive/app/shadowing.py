@@ -112,6 +112,7 @@ def run_shadow(
         UsageError: no such session, path, actor or model, or the model needs what is not recorded.
         ModelError: the model refused, failed, or gave half an answer.
     """
+    plugins.require(plugins.MODELS, parse_spec(request.model).kind)
     case = _open_case(store, request)
     overrides = default_overrides(is_recorded=request.is_sampling_recorded, seed=request.seed)
     described = Request(
@@ -119,6 +120,7 @@ def run_shadow(
         path=request.path,
         actor=case.trajectory.actor,
         mode="reconstruction" if case.closed is None and request.is_reconstruction else "replay",
+        head=case.session.row.head,
     )
     if case.closed is None and not request.is_reconstruction:
         document = describe_open(described, case.report, case.outcome)

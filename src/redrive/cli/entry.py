@@ -11,6 +11,10 @@ def main() -> None:
 
         sys.stdout.write(f"redrive {__version__}\n")
         return
-    from redrive.cli.main import run
+    try:
+        from redrive.cli.main import run
 
-    sys.exit(run(arguments))
+        code = run(arguments)
+    except KeyboardInterrupt:  # before the command line could say so itself
+        code = 130
+    sys.exit(code)

@@ -80,16 +80,9 @@ def run(arguments: Sequence[str]) -> int:
     """
     sys.set_int_max_str_digits(4300)
     signal.signal(signal.SIGTERM, _interrupt)
-    wants_json = "--json" in arguments
+    wants_json = "--json" in arguments and sys.stdout is not None
     try:
-        # Not `main`, which ends the process by itself where a pipe is closed.
-        with redrive.make_context("redrive", list(arguments)) as context:
-            code = redrive.invoke(context)
-    except click.exceptions.Exit as end:
-        return end.exit_code
-    except click.exceptions.NoArgsIsHelpError as error:
-        sys.stderr.write(error.format_message() + "\n")
-        return Exit.USAGE
+        return _invoke(arguments)
     except (KeyboardInterrupt, click.Abort):
         output.say("redrive: interrupted; what was finished before is stored")
         return Exit.INTERRUPTED
@@ -98,13 +91,30 @@ def run(arguments: Sequence[str]) -> int:
     except RedriveError as error:
         return _fail(error, wants_json=wants_json)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        output.drop_stdout()
         return Exit.DONE
+    except OSError as error:  # an error of any file is a RedriveError by now: this is stdout
+        output.drop_stdout()
+        output.say(f"redrive: stdout cannot be written: {error.strerror}")
+        return Exit.UNUSABLE
     except Exception as error:  # the last door: a fault of redrive itself
         if os.environ.get(DEBUG_ENV):
             raise
         return _fail(_as_internal(error), wants_json=wants_json)
-    return int(code or 0)
+
+
+def _invoke(arguments: Sequence[str]) -> int:
+    """Run one command line; not by click's `main`, which ends the process on a closed pipe."""
+    if sys.stdout is None:
+        raise RedriveError("stdout is closed")
+    try:
+        with redrive.make_context("redrive", list(arguments)) as context:
+            return int(redrive.invoke(context) or 0)
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        sys.stderr.write(error.format_message() + "\n")
+        return Exit.USAGE
 
 
 def _interrupt(*_: Any) -> None:
@@ -114,6 +124,8 @@ def _interrupt(*_: Any) -> None:
 def _as_usage(error: click.ClickException) -> UsageError:
     context = getattr(error, "ctx", None)
     hint = f"{context.command_path} --help" if context is not None else "redrive --help"
+    if getattr(error, "option_name", None) == "--store":
+        hint = "--store stands before the verb"
     return UsageError(error.format_message().replace("\n", " "), hint=hint)
 
 

@@ -3,12 +3,11 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import click
 
 from redrive.errors import UsageError
-from redrive.stores.locate import locate_store
+from redrive.stores.locate import find_cwd, find_home, locate_store, store_exists
 from redrive.stores.port import SessionRow, Store
 from redrive.stores.sqlite import open_store
 
@@ -23,8 +22,10 @@ def opened_store(explicit: str | None, *, create: bool = False) -> Iterator[Stor
         UsageError: there is no store yet and `create` is false.
         StoreError: it cannot be used.
     """
-    path = locate_store(explicit, os.environ, Path.cwd(), Path.home())
-    if not create and not path.exists():
+    path = locate_store(explicit, os.environ, find_cwd, find_home)
+    if path.is_dir():
+        raise UsageError(f"{path}: a folder, not a store", hint=f"name a file: {path}/store.db")
+    if not create and not store_exists(path):
         raise UsageError(f"{path}: no store there yet", hint="redrive import PATH makes one")
     store = open_store(path, create=create)
     try:

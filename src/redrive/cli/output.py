@@ -4,6 +4,8 @@ Text from a recording is escaped before it reaches a terminal. Progress goes to 
 terminal. Must not know any verb.
 """
 
+import contextlib
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -13,6 +15,7 @@ from redrive.errors import RedriveError
 from redrive.reports.escape import escape, escape_json
 
 __all__ = [
+    "drop_stdout",
     "error_document",
     "escape",
     "progress",
@@ -90,9 +93,16 @@ def write_lines(lines: Iterable[str]) -> None:
 
 
 def say(line: str) -> None:
-    """Write one line for people to stderr."""
-    sys.stderr.buffer.write(escape(line).encode("utf-8", "backslashreplace") + b"\n")
-    sys.stderr.buffer.flush()
+    """Write one line for people to stderr, where there is one."""
+    with contextlib.suppress(OSError, AttributeError):
+        sys.stderr.buffer.write(escape(line).encode("utf-8", "backslashreplace") + b"\n")
+        sys.stderr.buffer.flush()
+
+
+def drop_stdout() -> None:
+    """Forget what is still to be written to a stdout that takes no more."""
+    with contextlib.suppress(OSError, AttributeError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def error_document(error: RedriveError, code: int) -> dict[str, Any]:
@@ -112,7 +122,7 @@ def error_document(error: RedriveError, code: int) -> dict[str, Any]:
 
 def progress(label: str) -> Callable[[int, int, str], None]:
     """Give a reporter (done, total, name) that draws on stderr where that is a terminal."""
-    if not sys.stderr.isatty():
+    if sys.stderr is None or not sys.stderr.isatty():
         return lambda done, total, name: None  # noqa: ARG005 - the reporter's signature
 
     def draw(done: int, total: int, name: str) -> None:

@@ -259,10 +259,11 @@ def diff_sessions(
 
 def _recorded_side(recorded: RecordedRun, trajectory: Trajectory, reader: EventReader) -> _Side:
     signatures = read_results(recorded, reader)
+    answers = recorded.evidence.pairing.answers
     return _Side(
         signatures,
         [decision.form for decision in recorded.decisions],
-        lambda place: view_recorded(trajectory.steps[place], signatures[place], reader),
+        lambda place: view_recorded(trajectory.steps[place], signatures[place], reader, answers),
     )
 
 

@@ -125,6 +125,7 @@ class ShadowDocument(msgspec.Struct, frozen=True):
     schema: str
     schema_version: int
     session_id: str
+    head: str
     path: str | None
     actor: str
     mode: Mode
@@ -168,6 +169,7 @@ class Request(msgspec.Struct, frozen=True):
         actor: whose path it is.
         mode: the label on every figure.
         overrides: what was changed in the requests.
+        head: the store's digest over the session as it was read.
     """
 
     model: str
@@ -175,6 +177,7 @@ class Request(msgspec.Struct, frozen=True):
     actor: str = "main"
     mode: Mode = "replay"
     overrides: tuple[Override, ...] = ()
+    head: str = ""
 
 
 def describe_closure(report: AuditReport) -> Closure:
@@ -222,6 +225,7 @@ def _document(
         schema=SCHEMA,
         schema_version=SCHEMA_VERSION,
         session_id=report.session_id,
+        head=request.head,
         path=request.path,
         actor=request.actor,
         mode=request.mode,

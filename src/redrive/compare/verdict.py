@@ -49,10 +49,11 @@ class Basis(StrEnum):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """How the recorded run ended: the word, and on whose word."""
+    """How the recorded run ended: the word, on whose word, and another word that was not taken."""
 
     status: str | None = None
     basis: Basis = Basis.UNKNOWN
+    not_taken: str | None = None
 
     @property
     def has_failed(self) -> bool:
@@ -82,7 +83,8 @@ def find_outcome(
     for event in reader.read_events(ends[-1:]):
         ended: SessionEnded = payload_of(event)
         if ended.status is not None:
-            return Outcome(ended.status, Basis.SOURCE)
+            not_taken = stated if stated != ended.status else None
+            return Outcome(ended.status, Basis.SOURCE, not_taken)
     return Outcome() if stated is None else Outcome(stated, Basis.USER)
 
 
@@ -219,6 +221,7 @@ NOTES: Mapping[str, str] = {
     "sampling_overridden": "sampling overridden: not attributable",
     "outcome_unknown": "the outcome of the recorded run is unknown: it reads as not failed",
     "outcome_user": "the outcome of the recorded run is the user's word",
+    "outcome_not_taken": "the record states the outcome itself: the user's word is not taken",
     "outcome_word": "the recorded outcome is neither success nor failure: it reads as not failed",
 }
 
@@ -319,7 +322,9 @@ def _outcome_notes(outcome: Outcome) -> tuple[str, ...]:
         return (NOTES["outcome_unknown"],)
     is_known = outcome.has_failed or outcome.status in SUCCESSES
     word = () if is_known else (NOTES["outcome_word"],)
-    return (NOTES["outcome_user"], *word) if outcome.basis is Basis.USER else word
+    if outcome.basis is Basis.USER:
+        return (NOTES["outcome_user"], *word)
+    return word if outcome.not_taken is None else (NOTES["outcome_not_taken"], *word)
 
 
 def _label(attribution: Attribution | None) -> tuple[str, ...]:

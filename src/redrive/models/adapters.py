@@ -7,7 +7,9 @@ later query.
 Source: DESIGN.md §5 "Models".
 """
 
+import contextlib
 import copy
+import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping
@@ -112,26 +114,28 @@ def copy_query(query: ModelQuery) -> ModelQuery:
 
 
 def call_plugin(name: str, function: Callable[..., object], *arguments: object) -> object:
-    """Call code that is not ours; redrive's own errors pass.
+    """Call code that is not ours; redrive's own errors pass, and what it prints goes to stderr.
 
     Raises:
-        PluginError: it raised something else; one line with file:line of its innermost frame.
+        PluginError: it raised something else, or wanted to end the process; one line with
+            file:line of its innermost frame.
     """
     try:
-        return function(*arguments)
-    except RedriveError:
+        with contextlib.redirect_stdout(sys.stderr):
+            return function(*arguments)
+    except (RedriveError, KeyboardInterrupt):
         raise
-    except Exception as error:
+    except BaseException as error:
         raise PluginError(
             f"{name} raised {type(error).__name__}: {_one_line(error)}", where=_place_of(error)
         ) from error
 
 
-def _one_line(error: Exception) -> str:
+def _one_line(error: BaseException) -> str:
     return " ".join(str(error).split())[:200]
 
 
-def _place_of(error: Exception) -> str:
+def _place_of(error: BaseException) -> str:
     """Name the innermost frame outside this file; a syntax error names its own place."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"

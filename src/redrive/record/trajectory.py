@@ -91,7 +91,8 @@ class Trajectory:
         after: events on the path below the last decision that are not its results, in seq order.
         leaf: the node that the path ends at; absent where the actor has no node.
         breaks: why the path does not reach a root, if it does not.
-        is_cut: whether the recorded run went on beyond the last step (`prefix`).
+        is_cut: whether a recorded run went on beyond the last step: a prefix, or a path to a node
+            that is not the head and from whose last decision another one followed.
     """
 
     session_id: str
@@ -183,7 +184,25 @@ def build_trajectory(
         number = index.node_actor[leaf]
         ordered = linear_order(index, (n for n, a in enumerate(index.node_actor) if a == number))
         spine, breaks = ordered[: ordered.index(leaf) + 1], None
-    return _PathBuilder(index, spine).build(actor, breaks)
+    built = _PathBuilder(index, spine).build(actor, breaks)
+    is_cut = path is not None and leaf != find_head(index, actor) and _went_on(index, built)
+    return replace(built, is_cut=True) if is_cut else built
+
+
+def _went_on(index: SessionIndex, trajectory: Trajectory) -> bool:
+    """Say whether a decision followed the last one of a path, on any path."""
+    if not trajectory.steps:
+        return False
+    last = set(trajectory.steps[-1].node_ids)
+    return any(
+        role & IS_DECISION
+        and above >= 0
+        and index.node_ids[above] in last
+        and index.node_ids[node] not in last
+        for node, (role, above) in enumerate(
+            zip(index.node_role, decisions_above(index), strict=True)
+        )
+    )
 
 
 def _get_node(index: SessionIndex, node_id: str, actor: str) -> int:

@@ -3,18 +3,22 @@
 Knows the documents. Must not know how they were made. Text from a recording is escaped and cut.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+
+from msgspec import UnsetType
 
 from redrive import canonical
 from redrive.audit.report import AuditReport
-from redrive.compare.divergence import Comparison, Divergence
+from redrive.compare.divergence import Comparison, Difference, Divergence
 from redrive.compare.document import RunDocument, ShadowDocument
-from redrive.compare.views import DecisionView
+from redrive.compare.verdict import Verdict
+from redrive.compare.views import CallView, DecisionView
 from redrive.reports.audit import audit_lines, headline
 from redrive.reports.escape import escape
 
 _CUT_CHARS = 300
 
+TEXT_ONLY = "every decision came again; the words differ"
 MEANINGS = {
     "IDENTICAL_REPLAY": "every decision and every word came again",
     "DETERMINISTIC_CORROBORATION": "the recorded failure came again from the recorded tool answers",
@@ -23,9 +27,17 @@ MEANINGS = {
 }
 
 
+def meaning_of(document: ShadowDocument) -> str:
+    """Say what the verdict means: its word follows the signature, its meaning the decision."""
+    is_diverged = any(run.decision_divergence is not None for run in document.runs)
+    if document.verdict is Verdict.STOCHASTIC_MODEL_DIVERGENCE and not is_diverged:
+        return TEXT_ONLY
+    return MEANINGS[document.verdict]
+
+
 def shadow_lines(document: ShadowDocument, head: str) -> Iterator[str]:
     """Yield the lines of a shadow document: the verdict first."""
-    yield f"{escape(document.session_id)}  {document.verdict}: {MEANINGS[document.verdict]}"
+    yield f"{escape(document.session_id)}  {document.verdict}: {meaning_of(document)}"
     label = "" if document.mode == "replay" else f" ({document.mode})"
     yield f"  model {escape(document.model)}{label}, decisions read from {document.decisions}"
     closure = document.closure
@@ -71,6 +83,8 @@ def _run_lines(run: RunDocument) -> Iterator[str]:
         differs = f", differs in {escape(', '.join(near.differs))}" if near.differs else ""
         yield f"    nearest recorded call{where}: {_call(near.tool, near.arguments)}{differs}"
     yield from _divergence_lines(run.first_divergence)
+    if run.n_differences > 1:
+        yield from _difference_lines(run.differences, run.n_differences)
     if run.text_only:
         yield f"  decisions that differ in text alone: {run.text_only}"
     for change in [run.model_change] if run.model_change is not None else []:
@@ -83,6 +97,14 @@ def _run_lines(run: RunDocument) -> Iterator[str]:
     for rule, count in run.ignored.items():
         if count:
             yield f"  ignored by rule {rule}: {count}"
+
+
+def _difference_lines(differences: Sequence[Difference], total: int) -> Iterator[str]:
+    for entry in differences:
+        node = f" ({escape(entry.node_id)})" if entry.node_id else ""
+        yield f"  decision {entry.decision}{node}: {', '.join(entry.fields)}"
+    if total > len(differences):
+        yield f"  … {total - len(differences)} further differences (--max-differences)"
 
 
 def _divergence_lines(divergence: Divergence | None) -> Iterator[str]:
@@ -98,7 +120,7 @@ def _divergence_lines(divergence: Divergence | None) -> Iterator[str]:
 def _decision(view: DecisionView | None) -> str:
     if view is None:
         return "nothing"
-    calls = ", ".join(_call(call.tool, call.arguments) for call in view.calls)
+    calls = ", ".join(_call(call.tool, call.arguments) + _result(call) for call in view.calls)
     text = escape(_cut(view.text))
     end = " [ends the run]" if view.is_final else ""
     return f"{calls or repr(text)}{end}" if not (calls and text) else f"{calls} — {text}{end}"
@@ -107,6 +129,13 @@ def _decision(view: DecisionView | None) -> str:
 def _call(tool: str, arguments: object) -> str:
     written = canonical.encode(arguments).decode()
     return f"{escape(tool)}({escape(_cut(written))})"
+
+
+def _result(call: CallView) -> str:
+    """Show the answer of a call, where results are compared."""
+    if isinstance(call.result, UnsetType):
+        return ""
+    return f" → {escape(call.status or '')} {escape(_cut(bytes(call.result).decode()))}"
 
 
 def _cut(text: str) -> str:
@@ -119,7 +148,7 @@ def investigation_lines(document: ShadowDocument, audit: AuditReport, head: str)
     """Yield the lines of an investigation: question, answer, and what each rests on."""
     model, session_id = escape(document.model), escape(audit.session_id)
     yield f"Question  would {model} decide again as {session_id} did?"
-    yield f"Answer    {document.verdict}: {MEANINGS[document.verdict]}"
+    yield f"Answer    {document.verdict}: {meaning_of(document)}"
     yield f"Closure   {headline(audit)}"
     yield ""
     yield "1 audit"
@@ -131,19 +160,16 @@ def investigation_lines(document: ShadowDocument, audit: AuditReport, head: str)
 
 def diff_lines(left: str, right: str, comparison: Comparison) -> Iterator[str]:
     """Yield the lines of a comparison of two recorded paths."""
-    if comparison.n_differences == 0:
-        yield f"{escape(left)} and {escape(right)}: equal in every decision and result"
-        return
+    sides = f"{escape(left)} and {escape(right)}"
     count = comparison.n_differences
-    differ = "1 decision differs" if count == 1 else f"{count} decisions differ"
-    yield f"{escape(left)} and {escape(right)}: {differ}"
+    if count == 0:
+        yield f"{sides}: equal in every decision and result"
+        return
+    yield f"{sides}: {'1 step differs' if count == 1 else f'{count} steps differ'}"
+    if comparison.decision_divergence is None:
+        yield "  every decision is the same; what differs are words or results"
     yield from _divergence_lines(comparison.first_divergence)
-    for entry in comparison.differences:
-        node = f" ({escape(entry.node_id)})" if entry.node_id else ""
-        yield f"  decision {entry.decision}{node}: {', '.join(entry.fields)}"
-    hidden = comparison.n_differences - len(comparison.differences)
-    if hidden:
-        yield f"  … {hidden} further differences (--max-differences)"
+    yield from _difference_lines(comparison.differences, comparison.n_differences)
     yield (
         f"  tool sequences: {comparison.tool_sequence_edits} edits,"
         f" distance {comparison.tool_sequence_distance:.4f}"

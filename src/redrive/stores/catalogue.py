@@ -14,18 +14,22 @@ import msgspec
 from redrive import canonical
 from redrive.errors import TamperError, UsageError
 from redrive.stores.database import Database
-from redrive.stores.port import SessionRow, SourceRow
+from redrive.stores.port import Fault, SessionRow, SourceRow
 from redrive.stores.rows import (
     CatalogueRow,
     ProjectionRow,
     StoredSource,
+    check_row,
     find_row,
     put_row,
+    read_records,
     read_rows,
     seal_of,
 )
 
 _CANDIDATES = 5
+_SHOWN_CHARS = 100
+_HINT = "`redrive verify` lists all that is damaged"
 
 
 def list_sessions(database: Database) -> Iterator[SessionRow]:
@@ -34,21 +38,35 @@ def list_sessions(database: Database) -> Iterator[SessionRow]:
     Raises:
         TamperError: a row does not match its seal, or one that it names is missing.
     """
-    sources: dict[str, list[StoredSource]] = {}
-    for source in read_rows(database, StoredSource, "ORDER BY session_id, role"):
-        sources.setdefault(source.session_id, []).append(source)
-    projections = {
-        row.id: row
-        for row in read_rows(
-            database, ProjectionRow, "WHERE id IN (SELECT projection FROM sessions)"
-        )
-    }
-    rows = list(read_rows(database, CatalogueRow))
-    listed = [
-        _session_row(row, projections.get(row.projection), sources.get(row.session_id, []))
-        for row in rows
-    ]
-    yield from sorted(listed, key=_age)
+    rows, faults = list_sound(database)
+    if faults:
+        raise TamperError(faults[0].fault, hint=_HINT)
+    yield from rows
+
+
+def list_sound(database: Database) -> tuple[list[SessionRow], list[Fault]]:
+    """List the revisions whose rows are sound, as `list_sessions` does, and what the others lack.
+
+    Returns:
+        The sessions, and a fault for each other one, by id. A row's id may itself be damaged.
+    """
+    sources: dict[Any, list[tuple[Any, ...]]] = {}
+    for record in read_records(database, StoredSource, "ORDER BY session_id, role"):
+        sources.setdefault(record[0], []).append(record)
+    where = "WHERE id IN (SELECT projection FROM sessions)"
+    projections = {record[0]: record for record in read_records(database, ProjectionRow, where)}
+    rows: list[SessionRow] = []
+    faults: list[Fault] = []
+    for record in read_records(database, CatalogueRow):
+        try:
+            row = check_row(CatalogueRow, record)
+            found = projections.get(row.projection)
+            projection = None if found is None else check_row(ProjectionRow, found)
+            own = [check_row(StoredSource, other) for other in sources.get(row.session_id, ())]
+            rows.append(_session_row(row, projection, own))
+        except TamperError as error:
+            faults.append(Fault(str(record[0]), None, error.message))
+    return sorted(rows, key=_age), sorted(faults, key=lambda fault: fault.session_id)
 
 
 def _age(row: SessionRow) -> tuple[bool, int, str]:
@@ -219,7 +237,9 @@ def _match(database: Database, prefix: str) -> str | None:
     if len(candidates) > 1:
         more = len(candidates) - _CANDIDATES
         listed = ", ".join(candidates[:_CANDIDATES]) + (f" and {more} more" if more > 0 else "")
-        raise UsageError(f"{prefix!r} means several sessions: {listed}", hint="give more of the id")
+        raise UsageError(
+            f"{_shown(prefix)} means several sessions: {listed}", hint="give more of the id"
+        )
     return candidates[0] if candidates else None
 
 
@@ -267,12 +287,17 @@ def _session_row(
 
 
 def _tampered(row: CatalogueRow, what: str) -> TamperError:
-    return TamperError(
-        f"session {row.session_id}: {what}", hint="`redrive verify` lists all that is damaged"
-    )
+    return TamperError(f"session {row.session_id}: {what}", hint=_HINT)
 
 
 def _unknown(name: str) -> UsageError:
     return UsageError(
-        f"no session {name!r} in the store", hint="`redrive sessions` lists what there is"
+        f"no session {_shown(name)} in the store", hint="`redrive sessions` lists what there is"
     )
+
+
+def _shown(name: str) -> str:
+    """Quote a name in an error: a long one is cut, and its length said."""
+    if len(name) <= _SHOWN_CHARS:
+        return repr(name)
+    return f"{name[:_SHOWN_CHARS]!r}… ({len(name)} characters)"

@@ -133,6 +133,10 @@ class Store(Protocol):
         """List every revision, oldest first event first."""
         ...
 
+    def list_sound(self) -> tuple[list[SessionRow], list[Fault]]:
+        """List every revision whose rows are sound, and what is wrong with the others."""
+        ...
+
     def get_session(self, name: str) -> SessionRow:
         """Find one session by id (the newest revision, or `ID@N`) or unique prefix."""
         ...

@@ -18,7 +18,7 @@ from redrive.record.event import Event
 from redrive.record.session import SessionIndex, build_index
 from redrive.stores import artefacts, catalogue
 from redrive.stores.database import BUSY_TIMEOUT_MS, Database, open_database
-from redrive.stores.port import SessionRow, SourceRow, Verification
+from redrive.stores.port import Fault, SessionRow, SourceRow, Verification
 from redrive.stores.rows import CatalogueRow, ProjectionRow, next_id, put_row
 from redrive.stores.schema import migrate
 from redrive.stores.segments import SegmentReader, SegmentWriter, chain_start, read_events
@@ -131,6 +131,10 @@ class SqliteStore:
     def sessions(self) -> Iterator[SessionRow]:
         """List every revision, oldest first event first."""
         return catalogue.list_sessions(self._database)
+
+    def list_sound(self) -> tuple[list[SessionRow], list[Fault]]:
+        """List every revision whose rows are sound, and what is wrong with the others."""
+        return catalogue.list_sound(self._database)
 
     def get_session(self, name: str) -> SessionRow:
         """Find one session by id, `ID@N` or unique prefix; see `catalogue.resolve_name`."""

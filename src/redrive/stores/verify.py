@@ -6,10 +6,11 @@ keeps the head is found here; a cut tail or a rewritten chain needs the head hel
 Source: DESIGN.md §3 "Store", §8 `verify`.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from redrive.errors import StoreError, TamperError
+from redrive.errors import StoreError, TamperError, UsageError
 from redrive.stores.artefacts import open_artefact
 from redrive.stores.catalogue import digest_of_sources
 from redrive.stores.database import Database
@@ -30,6 +31,7 @@ from redrive.stores.segments import chain_start, segment_lines
 from redrive.stores.texts import TextStore
 
 _READ_BYTES = 1024 * 1024
+_HEAD = re.compile("[0-9a-fA-F]{16,64}")
 _R = TypeVar("_R", bound=Row)
 _OWNED = (CatalogueRow, ProjectionRow, StoredSource)
 
@@ -68,17 +70,26 @@ def verify_store(
         database: what to check.
         texts: the store's texts.
         session_id: an exact id; absent: everything.
-        head: a digest that must be a head, now or at an earlier time, of what is checked.
+        head: a digest that must be a head, now or at an earlier time, of what is checked; 16 hex
+            digits of it or more.
 
     Returns:
         The faults, those of the store itself first, then by session and seq.
+
+    Raises:
+        UsageError: `head` is no digest.
     """
+    if head is not None and not _HEAD.fullmatch(head):
+        raise UsageError(
+            f"{head[:80]!r} is no head: expected 16 to 64 hex digits", hint="as reports print it"
+        )
     check = _Check(database, texts)
     try:
         check.run(session_id)
     except StoreError as error:  # a damaged page: what was found so far is still said
         check.fault("", None, error.message)
-    if head is not None and head.lower() not in check.digests:
+    wanted = "" if head is None else head.lower()
+    if not any(digest.startswith(wanted) for digest in check.digests) and wanted:
         where = "the session" if session_id else "the store"
         check.fault(session_id or "", None, f"{where} has no head {head}")
     faults = sorted(check.faults, key=lambda f: (f.session_id, -1 if f.seq is None else f.seq))

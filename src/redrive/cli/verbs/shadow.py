@@ -16,7 +16,6 @@ from redrive.cli.exits import Exit
 from redrive.cli.options import json_option, opened_store
 from redrive.compare.divergence import MAX_DIFFERENCES
 from redrive.compare.document import dump_document
-from redrive.errors import UsageError
 from redrive.reports.shadow import diff_lines, investigation_lines, shadow_lines
 
 _COUNT = click.IntRange(min=0)
@@ -146,8 +145,6 @@ def diff_verb(
     as_json: bool,  # noqa: FBT001 - a flag of the command line
 ) -> int:
     """Compare two recorded sessions, or two paths of one; exit 1 where decisions differ."""
-    if right is None and path_a == path_b:
-        raise UsageError("diff of one session needs two paths", hint="--path-a NODE --path-b NODE")
     with opened_store(ctx.obj) as store:
         result = diff_paths(
             store,
@@ -159,12 +156,19 @@ def diff_verb(
     if as_json:
         output.write_json(diff_document(result))
     else:
-        output.write_lines(diff_lines(result.left, result.right, result.comparison))
+        output.write_lines(diff_lines(result.left.name, result.right.name, result.comparison))
     return Exit.DONE if result.comparison.n_differences == 0 else Exit.FINDING
 
 
 def diff_document(result: DiffResult) -> dict[str, Any]:
     """Give the JSON form of a comparison."""
     fields: dict[str, Any] = msgspec.structs.asdict(result.comparison)
-    head = {"schema": "redrive.diff", "schema_version": 1, "a": result.left, "b": result.right}
-    return head | {"equal": result.comparison.n_differences == 0} | fields
+    sides = {
+        "a": result.left.session_id,
+        "b": result.right.session_id,
+        "path_a": result.left.path,
+        "path_b": result.right.path,
+        "heads": {side.session_id: side.head for side in (result.left, result.right)},
+    }
+    is_equal = result.comparison.n_differences == 0
+    return {"schema": "redrive.diff", "schema_version": 1} | sides | {"equal": is_equal} | fields

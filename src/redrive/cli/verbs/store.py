@@ -21,7 +21,8 @@ def verify_verb(
 ) -> int:
     """Check every digest, chain and catalogue row; exit 7 where one does not match."""
     with opened_store(ctx.obj) as store:
-        wanted = None if session is None else store.get_session(session).session_id
+        is_whole = session is None or session == "all"
+        wanted = None if is_whole else store.get_session(str(session)).session_id
         result = store.verify(wanted, head)
     if as_json:
         output.write_json(
