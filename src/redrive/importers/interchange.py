@@ -26,7 +26,7 @@ class InterchangeImporter:
     """Projects interchange lines to drafts."""
 
     name = "interchange"
-    version = 2
+    version = 1
 
     def sniff(self, source: SourceFile) -> int:
         """Claim files whose first object is a `session` line, or any known line with an `id`."""
