@@ -33,6 +33,9 @@ _FAULTS = {
 }
 _LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL)
 
+# SQLite's own message may quote damaged bytes, which Python then cannot decode.
+_ERRORS = (sqlite3.Error, UnicodeError)
+
 SqlValue = str | bytes | int | float | None
 
 
@@ -55,7 +58,7 @@ class Database:
         """Run one statement; give the id of the row it inserted, if it did."""
         try:
             return self._connection.execute(sql, values).lastrowid or 0
-        except sqlite3.Error as error:
+        except _ERRORS as error:
             raise _fault(self.path, error) from error
 
     def query(self, sql: str, values: Sequence[SqlValue] = ()) -> Iterator[tuple[Any, ...]]:
@@ -65,14 +68,14 @@ class Database:
             cursor.arraysize = _FETCH_ROWS
             while rows := cursor.fetchmany():
                 yield from rows
-        except sqlite3.Error as error:
+        except _ERRORS as error:
             raise _fault(self.path, error) from error
 
     def find(self, sql: str, values: Sequence[SqlValue] = ()) -> tuple[Any, ...] | None:
         """Give the first row, or `None`."""
         try:
             row: tuple[Any, ...] | None = self._connection.execute(sql, values).fetchone()
-        except sqlite3.Error as error:
+        except _ERRORS as error:
             raise _fault(self.path, error) from error
         return row
 
@@ -107,7 +110,7 @@ class Database:
         """Release the file; the last writer to close folds the log into it."""
         try:
             self._connection.close()
-        except sqlite3.Error as error:
+        except _ERRORS as error:
             raise _fault(self.path, error) from error
 
 
@@ -123,8 +126,11 @@ def open_database(
         StoreError: it cannot be opened.
     """
     is_file = os.path.isfile(path)  # unlike Path.is_file, it says no where nothing may be seen
-    if create and not read_only and not is_file:
+    is_new = not is_file or os.path.getsize(path) == 0
+    if create and not read_only and is_new:
         _make_file(path)
+    elif is_file and is_new:
+        raise StoreError(f"store {path} is an empty file", hint="import something into it first")
     elif not is_file:
         raise UsageError(f"no store at {path}", hint="import something first, or name it: --store")
     may_write = os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
@@ -135,7 +141,7 @@ def open_database(
     mode = "ro&immutable=1" if is_immutable else "ro" if is_read_only else "rw"
     try:
         connection = _connect(path, mode, busy_timeout_ms)
-    except sqlite3.Error as error:
+    except _ERRORS as error:
         raise _fault(path, error) from error
     return Database(path, connection, is_read_only=is_read_only)
 
@@ -144,6 +150,7 @@ def _make_file(path: Path) -> None:
     try:
         _make_folder(path.parent)
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+        path.chmod(0o600)  # an empty file may have been there, with another mode
     except OSError as error:
         raise StoreError(f"cannot make store {path}: {error.strerror}") from error
 
@@ -170,7 +177,7 @@ def _connect(path: Path, mode: str, busy_timeout_ms: int) -> sqlite3.Connection:
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=FULL")
             connection.execute("PRAGMA journal_size_limit=0")
-    except sqlite3.Error:
+    except _ERRORS:
         connection.close()
         raise
     return connection
@@ -181,13 +188,14 @@ def _has_log(path: Path) -> bool:
     return log.is_file() and log.stat().st_size > 0
 
 
-def _primary(error: sqlite3.Error) -> int:
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+def _primary(error: Exception) -> int:
+    code: int = getattr(error, "sqlite_errorcode", 0)
+    return code & 0xFF
 
 
-def _fault(path: Path, error: sqlite3.Error) -> StoreError:
+def _fault(path: Path, error: Exception) -> StoreError:
     """Say what a SQLite error means to a user."""
-    code = _primary(error)
+    code = sqlite3.SQLITE_CORRUPT if isinstance(error, UnicodeError) else _primary(error)
     if code in _LOCKED:
         holder = find_lock_holder(path)
         by = "another process" if holder is None else f"another process ({holder})"

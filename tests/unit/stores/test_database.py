@@ -229,3 +229,20 @@ def test_a_reader_sees_the_old_state_until_the_commit(filled: Path) -> None:
             session.close()
             assert len(list(reader.sessions())) == 3
         assert len(list(reader.sessions())) == 4
+
+
+def test_an_empty_file_is_no_store_until_something_is_imported(path: Path) -> None:
+    path.touch(mode=0o644)
+    path.chmod(0o644)
+    with pytest.raises(StoreError, match="is an empty file"):
+        open_database(path, create=False, read_only=False)
+    assert path.stat().st_size == 0
+    open_database(path, create=True, read_only=False).close()
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_message_that_quotes_damaged_bytes_is_damage(path: Path) -> None:
+    database = open_database(path, create=True, read_only=False)
+    with pytest.raises(StoreError, match="is damaged"):
+        database.find("SELECT ?", ("\ud800",))
+    database.close()

@@ -80,5 +80,5 @@ def test_an_empty_file_becomes_a_store(path: Path) -> None:
 
 def test_an_empty_file_is_no_store_for_reading(path: Path) -> None:
     path.touch()
-    with pytest.raises(StoreError, match="has schema 0"):
+    with pytest.raises(StoreError, match="is an empty file"):
         open_store(path, create=False, read_only=True)
