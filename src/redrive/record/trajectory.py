@@ -12,12 +12,14 @@ Rules (DESIGN.md §3 "DAG first"):
 * a broken chain or a cycle is named, never guessed around.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from array import array
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 import msgspec
 
-from redrive.errors import UsageError
+from redrive.errors import UsageError, quote
 from redrive.record.event import MAIN_ACTOR, Kind
 from redrive.record.ownership import decisions_above, linear_order
 from redrive.record.session import (
@@ -26,7 +28,7 @@ from redrive.record.session import (
     IS_ATTACHED,
     IS_DECISION,
     IS_NOTE,
-    NO_NODE,
+    KINDS,
     SessionIndex,
 )
 
@@ -43,7 +45,7 @@ class PathBreak(msgspec.Struct, frozen=True):
     missing: str
 
 
-class Step(msgspec.Struct, frozen=True):
+class Step(msgspec.Struct, frozen=True, gc=False):
     """One decision on a path, as seqs into the session.
 
     Attributes:
@@ -136,19 +138,19 @@ def walk_up(index: SessionIndex, leaf: int) -> tuple[list[int], PathBreak | None
         Node numbers, root first, and why the walk stopped short, if it did. A sub-agent's path ends
         where its parent is another actor's node; the main path passes over such nodes.
     """
-    actor = index.node_actor[leaf]
+    actors, parents, actor = index.node_actor, index.node_parent, index.node_actor[leaf]
     path: list[int] = []
-    seen: set[int] = set()
+    seen = bytearray(len(parents))
     node = leaf
     while True:
-        if node in seen:
+        if seen[node]:
             return path[::-1], PathBreak("cycle", index.node_ids[path[-1]], index.node_ids[node])
-        seen.add(node)
-        if index.node_actor[node] == actor:
+        seen[node] = 1
+        if actors[node] == actor:
             path.append(node)
         elif actor != 0:
             return path[::-1], None
-        parent = index.node_parent[node]
+        parent = parents[node]
         if parent == DANGLING:
             broken = PathBreak("broken_chain", index.node_ids[node], index.dangling[node])
             return path[::-1], broken
@@ -174,7 +176,7 @@ def build_trajectory(
     """
     if index.actor_number(actor) is None:
         known = ", ".join(index.actors[:20])
-        raise UsageError(f"{index.session_id} has no actor {actor!r}", hint=f"actors: {known}")
+        raise UsageError(f"{index.session_id} has no actor {quote(actor)}", hint=f"actors: {known}")
     leaf = find_head(index, actor) if path is None else _get_node(index, path, actor)
     if leaf is None:
         return Trajectory(index.session_id, actor, (), (), (), ())
@@ -208,10 +210,12 @@ def _went_on(index: SessionIndex, trajectory: Trajectory) -> bool:
 def _get_node(index: SessionIndex, node_id: str, actor: str) -> int:
     node = index.find_node(node_id)
     if node is None:
-        raise UsageError(f"{index.session_id} has no node {node_id!r}")
+        raise UsageError(f"{index.session_id} has no node {quote(node_id)}")
     if index.actors[index.node_actor[node]] != actor:
         other = index.actors[index.node_actor[node]]
-        raise UsageError(f"node {node_id!r} belongs to actor {other!r}", hint=f"--actor {other}")
+        raise UsageError(
+            f"node {quote(node_id)} belongs to actor {quote(other)}", hint=f"--actor {other}"
+        )
     return node
 
 
@@ -221,28 +225,17 @@ class _PathBuilder:
     def __init__(self, index: SessionIndex, spine: Sequence[int]) -> None:
         self.index = index
         self.spine = spine
-        self.node_seqs = self._seqs_by_node()
-
-    def _seqs_by_node(self) -> dict[int, list[int]]:
-        """Map each node that may matter to its live seqs."""
-        index = self.index
-        actor = index.node_actor[self.spine[-1]] if self.spine else 0
-        seqs: dict[int, list[int]] = {}
-        for seq, node in enumerate(index.event_node):
-            if node != NO_NODE and index.node_actor[node] == actor:
-                seqs.setdefault(node, []).append(seq)
-        return seqs
+        self.on_spine = frozenset(spine)
 
     def build(self, actor: str, breaks: PathBreak | None) -> Trajectory:
         """Cut the spine into steps."""
-        members = self._side_members()
-        on_spine = set(self.spine)
         groups: list[list[int]] = []
         lead: list[list[int]] = [[]]
         place: dict[int, int] = {}
+        roles, group_of = self.index.node_role, self.index.node_group
         for node in self.spine:
-            group = self.index.node_group[node]
-            if not self.index.node_role[node] & IS_DECISION:
+            group = group_of[node]
+            if not roles[node] & IS_DECISION:
                 lead[-1].append(node)
             elif group in place:
                 groups[place[group]].append(node)
@@ -250,92 +243,100 @@ class _PathBuilder:
                 place[group] = len(groups)
                 groups.append([node])
                 lead.append([])
-        for group, position in place.items():
-            groups[position].extend(n for n in members.get(group, ()) if n not in on_spine)
-        side = self._attached_nodes(groups, on_spine)
-        return self._assemble(actor, breaks, groups, lead, side)
-
-    def _side_members(self) -> dict[int, list[int]]:
-        """Map a decision to its nodes, where it has more than one."""
-        members: dict[int, list[int]] = {}
-        for node in self.node_seqs:
-            group = self.index.node_group[node]
-            if group != node:
-                members.setdefault(group, [group]).append(node)
-        return members
-
-    def _attached_nodes(self, groups: list[list[int]], on_spine: set[int]) -> list[list[int]]:
-        """Find per decision the off-path nodes that hold its results and reads."""
-        found: list[list[int]] = [[] for _ in groups]
-        if not self.index.has_links:
-            return found
-        place = {self.index.node_group[group[0]]: n for n, group in enumerate(groups)}
-        above = decisions_above(self.index)
-        for node in self.node_seqs:
-            if node not in on_spine and self._is_side(node) and above[node] >= 0:
-                owner = place.get(self.index.node_group[above[node]])
-                if owner is not None:
-                    found[owner].append(node)
-        return [sorted(nodes) for nodes in found]
-
-    def _is_side(self, node: int) -> bool:
-        """Say whether a node holds only results or reads (and notes beside them)."""
-        role = self.index.node_role[node]
-        return bool(role & IS_ATTACHED) and not role & ~(IS_ATTACHED | IS_NOTE)
-
-    def _assemble(
-        self,
-        actor: str,
-        breaks: PathBreak | None,
-        groups: list[list[int]],
-        lead: list[list[int]],
-        side: list[list[int]],
-    ) -> Trajectory:
-        steps: list[Step] = []
-        opening = self._split(lead[0])
-        before = opening.rest
-        request = opening.request
-        for position, nodes in enumerate(groups):
-            own = self._split(sorted(nodes))
-            below = self._split(lead[position + 1])
-            aside = self._split(side[position])
-            steps.append(
-                Step(
-                    step=position + 1,
-                    node_id=self.index.node_ids[nodes[0]],
-                    node_ids=tuple(self.index.node_ids[n] for n in sorted(nodes)),
-                    request=own.request if own.request is not None else request,
-                    responses=tuple(own.responses),
-                    calls=tuple(own.calls),
-                    results=tuple(sorted(own.results + below.results + aside.results)),
-                    attached=tuple(sorted(own.attached + below.attached + aside.attached)),
-                    before=tuple(before + own.rest),
-                )
-            )
-            before, request = below.rest, below.request
-        path = sorted({*self.spine, *(n for g in groups for n in g), *(n for g in side for n in g)})
-        ordered = path if self.index.has_links else list(self.spine)
+        ids = self.index.node_ids
+        names = [ids[nodes[0]] for nodes in groups]
+        aside = self._add_members(groups, place)
+        side = self._attached_nodes(place)
+        aside += [node for nodes in side.values() for node in nodes]
+        opening, steps, after = self._cut(names, groups, lead, side)
         return Trajectory(
             session_id=self.index.session_id,
             actor=actor,
-            node_path=tuple(self.index.node_ids[n] for n in self._path_order(ordered)),
+            node_path=tuple([ids[n] for n in self._path_order(aside)]),
             steps=tuple(steps),
-            opening=tuple(sorted(opening.results + opening.attached)),
-            after=tuple(before) if steps else (),
-            leaf=self.index.node_ids[self.spine[-1]],
+            opening=opening,
+            after=after,
+            leaf=ids[self.spine[-1]],
             breaks=breaks,
         )
 
-    def _path_order(self, nodes: list[int]) -> list[int]:
+    def _add_members(self, groups: list[list[int]], place: Mapping[int, int]) -> list[int]:
+        """Add the off-path nodes of each decision to it, in order; give them all."""
+        added: list[int] = []
+        pieces = [n for n, group in enumerate(self.index.node_group) if group != n]
+        for node in {*pieces, *(self.index.node_group[n] for n in pieces)} - self.on_spine:
+            position = place.get(self.index.node_group[node])
+            if position is not None:
+                groups[position].append(node)
+                added.append(node)
+        for nodes in groups:
+            nodes.sort()
+        return added
+
+    def _attached_nodes(self, place: Mapping[int, int]) -> Mapping[int, Sequence[int]]:
+        """Find per decision, by its place, the off-path nodes that hold its results and reads."""
+        index = self.index
+        found: dict[int, list[int]] = {}
+        if not index.has_links or len(self.on_spine) == len(index.node_ids):
+            return found
+        actor = index.node_actor[self.spine[-1]]
+        above = decisions_above(index)
+        for node, role in enumerate(index.node_role):
+            if _is_side(role) and node not in self.on_spine and index.node_actor[node] == actor:
+                owner = place.get(index.node_group[above[node]]) if above[node] >= 0 else None
+                if owner is not None:
+                    found.setdefault(owner, []).append(node)
+        return found
+
+    def _cut(
+        self,
+        names: Sequence[str],
+        groups: Sequence[Sequence[int]],
+        lead: Sequence[Sequence[int]],
+        side: Mapping[int, Sequence[int]],
+    ) -> tuple[tuple[int, ...], list[Step], tuple[int, ...]]:
+        """Give what is above the first decision, the steps, and what is below the last one."""
+        ids, events = self.index.node_ids, _NodeEvents(self.index)
+        parts = events.fill(_empty(), lead[0])
+        opening = tuple(sorted(parts[_RESULTS] + parts[_ATTACHED]))
+        steps: list[Step] = []
+        for place, nodes in enumerate(groups):
+            before, above = parts[_REST], parts[_REQUESTS]
+            parts = events.fill(_empty(), nodes)
+            before, requests = before + parts[_REST], parts[_REQUESTS] or above
+            parts[_REST], parts[_REQUESTS] = [], []
+            events.fill(parts, lead[place + 1])
+            if place in side:
+                rest = list(parts[_REST])
+                events.fill(parts, side[place])
+                parts[_REST] = rest  # notes beside results are on no path
+            name = names[place]
+            steps.append(
+                Step(
+                    place + 1,
+                    name,
+                    (name,) if len(nodes) == 1 else tuple([ids[n] for n in nodes]),
+                    requests[-1] if requests else None,
+                    tuple(parts[_RESPONSES]),
+                    tuple(parts[_CALLS]),
+                    tuple(sorted(parts[_RESULTS])),
+                    tuple(sorted(parts[_ATTACHED])),
+                    tuple(before),
+                )
+            )
+        return opening, steps, tuple(parts[_REST]) if steps else ()
+
+    def _path_order(self, aside: Sequence[int]) -> Sequence[int]:
         """Give the spine in path order, each side node right after the spine node before it."""
-        if len(nodes) == len(self.spine):
-            return list(self.spine)
+        if not aside or not self.index.has_links:
+            return self.spine
         place = {node: position for position, node in enumerate(self.spine)}
         decision_place: dict[int, int] = {}
         for node, position in place.items():
             decision_place.setdefault(self.index.node_group[node], position)
         keyed = [
-            (self._place_of(node, place, decision_place), node not in place, node) for node in nodes
+            (self._place_of(node, place, decision_place), node not in place, node)
+            for node in (*self.spine, *aside)
         ]
         return [node for *_, node in sorted(keyed)]
 
@@ -357,35 +358,45 @@ class _PathBuilder:
             node = self.index.node_parent[node]
         return shared
 
-    def _split(self, nodes: Iterable[int]) -> "_Parts":
-        parts = _Parts([], [], [], [], [])
+
+def _is_side(role: int) -> bool:
+    """Say whether a node holds only results or reads (and notes beside them)."""
+    return bool(role & IS_ATTACHED) and not role & ~(IS_ATTACHED | IS_NOTE)
+
+
+_RESPONSES, _CALLS, _RESULTS, _ATTACHED, _REQUESTS, _REST = range(6)
+_PART_OF_KIND = (
+    dict.fromkeys(Kind, _REST)
+    | dict.fromkeys(ATTACHED_KINDS, _ATTACHED)
+    | {
+        Kind.TOOL_RESULT: _RESULTS,
+        Kind.TOOL_CALL: _CALLS,
+        Kind.MODEL_RESPONSE: _RESPONSES,
+        Kind.MODEL_REQUEST: _REQUESTS,
+    }
+)
+_PART_OF_CODE = tuple(_PART_OF_KIND[kind] for kind in KINDS)
+
+
+def _empty() -> list[list[int]]:
+    return [[], [], [], [], [], []]
+
+
+class _NodeEvents:
+    """The live events of each node, by what they are to a step."""
+
+    def __init__(self, index: SessionIndex) -> None:
+        counts = [0] * (len(index.node_ids) + 1)
+        for node in index.event_node:
+            counts[node + 1] += 1  # those outside the DAG come first
+        self._starts = array("i", accumulate(counts))
+        self._seqs = sorted(range(len(index)), key=index.event_node.__getitem__)
+        self._kinds = index.kinds
+
+    def fill(self, parts: list[list[int]], nodes: Sequence[int]) -> list[list[int]]:
+        """Append the events of some nodes, in this order, to the lists of their parts."""
+        seqs, starts, kinds = self._seqs, self._starts, self._kinds
         for node in nodes:
-            for seq in self.node_seqs.get(node, ()):
-                parts.add(seq, self.index.kind(seq))
+            for seq in seqs[starts[node] : starts[node + 1]]:
+                parts[_PART_OF_CODE[kinds[seq]]].append(seq)
         return parts
-
-
-@dataclass(slots=True)
-class _Parts:
-    """The events of some nodes, by what they are to a step."""
-
-    responses: list[int]
-    calls: list[int]
-    results: list[int]
-    attached: list[int]
-    rest: list[int]
-    request: int | None = None
-
-    def add(self, seq: int, kind: Kind) -> None:
-        if kind is Kind.MODEL_REQUEST:
-            self.request = seq
-        elif kind is Kind.MODEL_RESPONSE:
-            self.responses.append(seq)
-        elif kind is Kind.TOOL_CALL:
-            self.calls.append(seq)
-        elif kind is Kind.TOOL_RESULT:
-            self.results.append(seq)
-        elif kind in ATTACHED_KINDS:
-            self.attached.append(seq)
-        else:
-            self.rest.append(seq)
