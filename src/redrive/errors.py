@@ -21,6 +21,15 @@ This module knows no other module of redrive.
 
 from collections.abc import Sequence
 
+_QUOTED_CHARS = 100
+
+
+def quote(text: str) -> str:
+    """Quote a name or a pattern for a message; a long one is cut, and its length said."""
+    if len(text) <= _QUOTED_CHARS:
+        return repr(text)
+    return f"{text[:_QUOTED_CHARS]!r}… ({len(text)} characters)"
+
 
 class RedriveError(Exception):
     """Root of what redrive raises.

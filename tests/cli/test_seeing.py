@@ -130,6 +130,8 @@ def test_grep_finds_or_finds_nothing_and_both_are_done(redrive, hostile):
     nothing = redrive("grep", "no such text")
     assert (nothing.code, nothing.out) == (0, "")
     assert "0 lines match" in nothing.err
+    one = redrive("grep", "curl")
+    assert re.search(r"1 line matches, \d+ events in 1 session searched", one.err)
     assert redrive("grep", "(").code == 2
     assert redrive("grep", "wipe", "--tool", "Bash").out.count("wipe") == 2
     assert redrive("grep", "[2J", "--fixed").code == 0
@@ -151,6 +153,85 @@ def test_no_verb_answers_from_damaged_evidence(redrive, cases):
         done = redrive(command[0], session["session_id"], *command[1:])
         assert done.code == 7, (command, done.err)
         assert not done.out or "error" in done.document
+
+
+def test_one_damaged_session_blocks_no_other(redrive, cases):
+    broken, sound = "interchange:s25", "interchange:s26"
+    redrive.imported(cases / "25-polled-identical-calls/session.jsonl")
+    damage_a_segment(redrive.store)
+    redrive.imported(cases / "26-changed-arguments-no-fallback/session.jsonl")
+    listed = redrive("sessions")
+    assert listed.code == 7
+    assert f"{sound}  " in listed.out
+    assert f"DAMAGED: session {broken}, segment at seq 0" in listed.out
+    assert f"damaged: {broken}" in listed.err
+    document = check(redrive.json("sessions", code=7), "sessions")
+    assert {s["session_id"]: "damage" in s for s in document["sessions"]} == {
+        broken: True,
+        sound: False,
+    }
+    for command in (["show"], ["show", "--effects"], ["cat"], ["audit"]):
+        done = redrive(command[0], sound, *command[1:])
+        assert (done.code, done.err) in {(0, ""), (3, "")}
+    found = check(redrive.json("grep", "a", "all", code=7), "grep")
+    assert {match["session_id"] for match in found["matches"]} == {sound}
+    assert [entry["session_id"] for entry in found["damaged"]] == [broken]
+    audited = check(redrive.json("audit", "all", code=7), "audit")
+    assert [entry["session_id"] for entry in audited["sessions"]] == [sound]
+    assert [entry["session_id"] for entry in audited["damaged"]] == [broken]
+    for verb in (["audit", broken], ["grep", "a", broken]):
+        assert check(redrive.json(*verb, code=7), "error")["error"]["type"] == "TamperError"
+        assert not redrive(*verb).out
+
+
+def test_a_ring_of_parents_is_no_complete_record(redrive, tmp_path):
+    parents = {"d1": "d3", "d2": "d1", "d3": "d2"}
+    lines = [{"type": "session", "id": "ring"}]
+    lines += [
+        {"type": "decision", "id": node, "parent": parent, "output": {"text": node}}
+        for node, parent in parents.items()
+    ]
+    path = tmp_path / "ring.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (session,) = redrive.imported(path)["sessions"]
+    assert (session["complete"], session["broken"]) == (False, "cycle")
+    shown = redrive("show", "ring")
+    assert "Record    incomplete, parent links form a cycle" in shown.out
+    assert "Broken    cycle: node d1 names as its parent d3, which is below it" in shown.out
+    assert re.search(r"Branches\n  main  live: 3 steps, leaf d3", shown.out)
+    assert check(redrive.json("show", "ring"), "show")["path"]["breaks"]["what"] == "cycle"
+    assert check(redrive.json("sessions"), "sessions")["sessions"][0]["broken"] == "cycle"
+
+
+def test_show_and_cat_take_one_session(redrive, hostile):
+    for verb in ("show", "cat"):
+        done = redrive(verb, "all")
+        assert done.code == 2
+        assert f"{verb} takes one session" in done.err
+        assert "redrive sessions" in done.err
+
+
+def test_a_long_name_is_not_echoed_whole(redrive, hostile):
+    for command in (
+        ["show", "x" * 5000],
+        ["show", hostile, "--path", "x" * 5000],
+        ["show", hostile, "--actor", "x" * 5000],
+        ["cat", hostile, "--kind", "x" * 5000],
+        ["grep", "(" * 5000],
+        ["audit", "x" * 5000],
+    ):
+        done = redrive(*command)
+        assert done.code == 2
+        assert len(done.err) < 600, command
+        assert "(5000 characters)" in done.err
+
+
+def test_an_audit_beyond_the_end_of_the_path_says_so(redrive, cases):
+    redrive.imported(cases / "25-polled-identical-calls/session.jsonl")
+    done = redrive("audit", "s25", "--until", "999")
+    assert done.code == 0
+    assert "--until 999, but the path has 4 steps" in done.err
+    assert redrive("audit", "s25", "--until", "4").err == ""
 
 
 def damage_a_segment(store):

@@ -6,12 +6,12 @@ import subprocess
 import sys
 
 
-def run_on_a_terminal(arguments, environment):
+def run_on_a_terminal(arguments, environment, *, stdout_too=False):
     """Run redrive with stderr on a terminal; give (stdout, what the terminal got)."""
     ours, theirs = pty.openpty()
     done = subprocess.run(
         [sys.executable, "-m", "redrive", *arguments],
-        stdout=subprocess.PIPE,
+        stdout=theirs if stdout_too else subprocess.PIPE,
         stderr=theirs,
         env=os.environ | environment,
         timeout=60,
@@ -36,6 +36,15 @@ def test_progress_goes_to_a_terminal_and_nowhere_else(redrive, cases):
     assert b"\x1b" not in out
     assert b"importing" not in out
     assert redrive("import", path).err == ""
+
+
+def test_progress_is_cleared_before_a_line_of_the_report(redrive, cases):
+    redrive.imported(cases / "25-polled-identical-calls/session.jsonl")
+    environment = {"REDRIVE_STORE": str(redrive.store)}
+    _, seen = run_on_a_terminal(["audit", "all"], environment, stdout_too=True)
+    assert b"auditing 0/1" in seen
+    shown = [line.rpartition(b"\x1b[2K")[2] for line in seen.splitlines()]
+    assert shown[0] == b"interchange:s25  closed: all 4 steps"
 
 
 def test_a_closed_pipe_ends_quietly(redrive, cases):

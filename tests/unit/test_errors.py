@@ -40,3 +40,8 @@ def test_a_denied_effect_is_not_swallowed_by_an_agent():
 
     with pytest.raises(errors.EffectDenied):
         agent()
+
+
+def test_a_long_name_is_quoted_in_part():
+    assert errors.quote("it's") == '"it\'s"'
+    assert errors.quote("x" * 101) == f"'{'x' * 100}'… (101 characters)"

@@ -19,15 +19,19 @@ from redrive.app.excerpts import excerpt
 from redrive.app.survey import Survey, time_of
 from redrive.record.event import (
     FLAG_INHERITED,
+    MAIN_ACTOR,
     Event,
     Kind,
     ModelResponse,
     ToolCall,
     ToolPermission,
     ToolResult,
+    UserMessage,
     payload_of,
 )
+from redrive.record.opening import is_asking
 from redrive.record.pairing import Pairing
+from redrive.record.places import nearest_marked
 from redrive.record.session import NO_NODE
 from redrive.reports.views import AskedBy, EffectTotals, EffectView
 
@@ -183,17 +187,28 @@ def _permissions_by_call(session: Survey) -> dict[int, tuple[int, ...]]:
 
 
 class AskingTexts:
-    """Finds the text that asked for a call: its decision's own, else the user's above it."""
+    """Finds the text that asked for a call: its decision's own, else what was asked above it.
+
+    A sub-agent is asked by the agent that started it: its prompt is no user's word.
+    """
 
     def __init__(self, session: Survey) -> None:
         self._session = session
         index = session.index
         self._responses = self._by_group(index.seqs_of(Kind.MODEL_RESPONSE))
-        self._user_of = array("i", [-1]) * len(index.node_ids)
-        for seq in reversed(index.seqs_of(Kind.USER_MESSAGE)):
-            if index.event_node[seq] != NO_NODE:
-                self._user_of[index.event_node[seq]] = seq
+        self._asked_at = self._asked_by_node()
+        self._nearest = nearest_marked(session.places, [seq != -1 for seq in self._asked_at])
         self._last: AskedBy | None = None
+
+    def _asked_by_node(self) -> Sequence[int]:
+        """Give per node the last message in it that asks for something; -1 for none."""
+        index = self._session.index
+        asked = array("i", [-1]) * len(index.node_ids)
+        for event in self._session.reader.read_events(index.seqs_of(Kind.USER_MESSAGE)):
+            node = index.event_node[event.seq]
+            if node != NO_NODE and is_asking(event):
+                asked[node] = event.seq
+        return asked
 
     def _group(self, seq: int) -> int:
         node = self._session.index.event_node[seq]
@@ -218,14 +233,16 @@ class AskingTexts:
                 return AskedBy("decision", response_seq, excerpt(response.text))
             if reasoning is None and response.reasoning and response.reasoning.strip():
                 reasoning = AskedBy("reasoning", response_seq, excerpt(response.reasoning))
-        return reasoning or self._user_above(seq)
+        return reasoning or self._asked_above(seq)
 
-    def _user_above(self, seq: int) -> AskedBy | None:
-        node = self._session.places.asked_by[self._session.index.event_node[seq]]
+    def _asked_above(self, seq: int) -> AskedBy | None:
+        node = self._nearest[self._session.index.event_node[seq]]
         if node == -1:
             return None
-        user_seq = self._user_of[node]
-        if self._last is None or self._last.seq != user_seq:
-            text = self._session.payload(user_seq).text
-            self._last = AskedBy("user", user_seq, excerpt(text))
+        asked_seq = self._asked_at[node]
+        if self._last is None or self._last.seq != asked_seq:
+            event = self._session.read(asked_seq)
+            source = "user" if event.actor == MAIN_ACTOR else "agent"
+            message: UserMessage = payload_of(event)
+            self._last = AskedBy(source, asked_seq, excerpt(message.text))
         return self._last

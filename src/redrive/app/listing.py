@@ -1,76 +1,88 @@
 """Lists stored sessions and the threads that they form.
 
-Knows catalogue rows and each session's first events. Must not know how a list is shown.
+Knows catalogue rows, which hold what a list shows. Must not know how a list is shown.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
 
-from redrive.record.event import (
-    Kind,
-    SessionStarted,
-    Usage,
-    UserMessage,
-    payload_of,
-)
-from redrive.record.session import FLAG_META
+from redrive.errors import TamperError
+from redrive.record.event import Usage
+from redrive.record.opening import Opening, find_opening
 from redrive.reports.times import time_or_none
-from redrive.reports.views import SessionList, SessionView, ThreadView
+from redrive.reports.views import DamagedView, SessionList, SessionView, ThreadView
 from redrive.stores.port import SessionRow, Store
-
-_TASK_CHARS = 200
-# The session's own facts and its first message stand at its beginning; a list reads no further.
-_OPENING_EVENTS = 64
-
-
-class Opening(msgspec.Struct, frozen=True):
-    """What a session's first events say of it."""
-
-    started: SessionStarted
-    task: str | None
 
 
 def read_opening(store: Store, row: SessionRow) -> Opening:
-    """Read a session's own facts, and its task: as stated, else its first user message."""
-    started, said = None, None
-    for event in store.events(row.session_id):
-        if event.seq >= _OPENING_EVENTS or (started is not None and said is not None):
-            break
-        if event.kind is Kind.SESSION_STARTED and started is None:
-            started = payload_of(event)
-        elif event.kind is Kind.USER_MESSAGE and FLAG_META not in event.flags and said is None:
-            message: UserMessage = payload_of(event)
-            said = message.text if message.text.strip() else None
-    facts = started if started is not None else SessionStarted()
-    return Opening(facts, facts.task if facts.task is not None else said)
+    """Give what a session says of itself, as its import found it.
+
+    Raises:
+        TamperError: its row is of an older redrive and says nothing, and its events are damaged.
+    """
+    noted = row.summary.get("opening")
+    if noted is not None:
+        return msgspec.convert(noted, Opening)
+    return find_opening(store.index(row.session_id), store.reader(row.session_id))
 
 
 def list_sessions(store: Store) -> SessionList:
-    """List every stored session, oldest first, and the threads. Cost: one segment per session."""
-    rows = list(store.sessions())
-    openings = [read_opening(store, row) for row in rows]
+    """List every stored session, oldest first, the threads, and what is damaged.
+
+    A damaged session keeps no other from being listed. Of each the catalogue row and the first
+    events are checked; only `verify` checks all. Cost: one segment per session.
+    """
+    rows, faults = store.list_sound()
+    damaged = {fault.session_id: fault.fault for fault in faults}
+    damaged |= {row.session_id: fault for row in rows if (fault := _find_damage(store, row))}
+    openings = [_opening_or_none(store, row) for row in rows]
     threads = _find_threads(rows, openings)
     views = tuple(
-        view_session(row, opening, threads[row.session_id])
+        msgspec.structs.replace(
+            view_session(row, opening, threads[row.session_id]),
+            damage=damaged.get(row.session_id),
+        )
         for row, opening in zip(rows, openings, strict=True)
     )
-    members: dict[str, list[str]] = {}
-    for view in views:
-        members.setdefault(view.thread, []).append(view.session_id)
-    return SessionList(views, tuple(ThreadView(t, tuple(ids)) for t, ids in members.items()))
+    return SessionList(
+        views, _group(threads), tuple(DamagedView(*pair) for pair in sorted(damaged.items()))
+    )
 
 
 def find_thread(store: Store, row: SessionRow) -> ThreadView:
-    """Give the thread that a session belongs to, itself included."""
-    listed = list_sessions(store)
-    return next(thread for thread in listed.threads if row.session_id in thread.sessions)
+    """Give the thread that a session belongs to, itself included; reads no other's events."""
+    rows, _ = store.list_sound()
+    threads = _find_threads(rows, [_opening_or_none(store, other) for other in rows])
+    return next(thread for thread in _group(threads) if row.session_id in thread.sessions)
+
+
+def _find_damage(store: Store, row: SessionRow) -> str | None:
+    try:
+        next(iter(store.events(row.session_id)), None)
+    except TamperError as error:
+        return error.message
+    return None
+
+
+def _opening_or_none(store: Store, row: SessionRow) -> Opening:
+    try:
+        return read_opening(store, row)
+    except TamperError:
+        return Opening()
+
+
+def _group(threads: Mapping[str, str]) -> tuple[ThreadView, ...]:
+    members: dict[str, list[str]] = {}
+    for session_id, thread in threads.items():
+        members.setdefault(thread, []).append(session_id)
+    return tuple(ThreadView(thread, tuple(ids)) for thread, ids in members.items())
 
 
 def view_session(row: SessionRow, opening: Opening, thread: str) -> SessionView:
     """Give one session as a list shows it."""
-    started, summary = opening.started, row.summary
+    summary = row.summary
     return SessionView(
         session_id=row.session_id,
         format=row.format,
@@ -80,12 +92,12 @@ def view_session(row: SessionRow, opening: Opening, thread: str) -> SessionView:
         thread=thread,
         first=time_or_none(row.first_ts_ns),
         last=time_or_none(row.last_ts_ns),
-        task=None if opening.task is None else _first_line(opening.task),
-        agent=started.agent,
-        agent_version=started.agent_version,
-        cwd=started.cwd,
-        git=started.git,
-        parent_session=started.parent_session,
+        task=opening.task,
+        agent=opening.agent,
+        agent_version=opening.agent_version,
+        cwd=opening.cwd,
+        git=opening.git,
+        parent_session=opening.parent_session,
         model_calls=_count(summary, "model_calls"),
         tool_calls=_count(summary, "tool_calls"),
         tool_results=_count(summary, "tool_results"),
@@ -94,13 +106,9 @@ def view_session(row: SessionRow, opening: Opening, thread: str) -> SessionView:
         branches=_count(summary, "branches"),
         inherited=_count(summary, "inherited"),
         complete=summary.get("complete"),
+        broken=summary.get("broken"),
         usage=_usage(summary),
     )
-
-
-def _first_line(text: str) -> str:
-    line = text.strip().partition("\n")[0]
-    return line if len(line) <= _TASK_CHARS else line[:_TASK_CHARS] + "…"
 
 
 def _count(summary: dict[str, Any], name: str) -> int | None:
@@ -131,7 +139,7 @@ def _find_threads(rows: Iterable[SessionRow], openings: Iterable[Opening]) -> di
     bases: dict[str, str] = {}
     for row, opening in zip(rows, openings, strict=True):
         bases[row.session_id] = row.base_id
-        for other in (opening.started.parent_session, opening.started.thread):
+        for other in (opening.parent_session, opening.thread):
             if other:
                 leader[find(_qualified(other, row.format))] = find(row.base_id)
     oldest: dict[str, str] = {}

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from redrive import plugins
-from redrive.record.event import MAIN_ACTOR, Kind, SessionEnded, SessionStarted, payload_of
+from redrive.record.event import Kind, SessionEnded, SessionStarted, payload_of
+from redrive.record.opening import find_started
 from redrive.record.session import EventReader, SessionIndex
 from redrive.record.summary import main_actor
 from redrive.record.trajectory import Trajectory, build_trajectory
@@ -47,15 +48,6 @@ def open_row(store: Store, row: SessionRow) -> OpenedSession:
     return OpenedSession(
         row, index, reader, find_started(index, reader), _find_outcome(index, reader)
     )
-
-
-def find_started(index: SessionIndex, reader: EventReader) -> SessionStarted | None:
-    """Find what a session says of itself; of several sources, the main flow's word comes first."""
-    found: list[tuple[bool, SessionStarted]] = [
-        (event.actor != MAIN_ACTOR, payload_of(event))
-        for event in reader.read_events(index.seqs_of(Kind.SESSION_STARTED))
-    ]
-    return min(found, key=lambda pair: pair[0])[1] if found else None
 
 
 def _find_outcome(index: SessionIndex, reader: EventReader) -> str | None:

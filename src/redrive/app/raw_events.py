@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 from msgspec import Raw
 
-from redrive.errors import UsageError
+from redrive.errors import UsageError, quote
 from redrive.record.event import Event, Kind, Source
 from redrive.reports.times import time_or_none
 from redrive.stores.port import SessionRow, Store
@@ -54,7 +54,7 @@ def parse_kinds(names: Sequence[str]) -> frozenset[Kind]:
     known = {kind.value: kind for kind in Kind}
     for name in names:
         if name not in known:
-            raise UsageError(f"no event kind {name!r}", hint=f"kinds: {', '.join(known)}")
+            raise UsageError(f"no event kind {quote(name)}", hint=f"kinds: {', '.join(known)}")
     return frozenset(known[name] for name in names) if names else frozenset(Kind)
 
 

@@ -5,16 +5,17 @@ is searched up to `MAX_CHARS`; what lies beyond is counted, never silently left 
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, assert_never
 
 from redrive.app.excerpts import texts_of_arguments, texts_of_raw
+from redrive.app.raw_events import check_events
 from redrive.app.survey import time_of
-from redrive.errors import UsageError
+from redrive.errors import TamperError, UsageError, quote
 from redrive.record.event import Event, Kind, payload_of
 from redrive.record.places import Places, build_places
-from redrive.reports.views import MatchView
+from redrive.reports.views import DamagedView, MatchView
 from redrive.stores.port import SessionRow, Store
 
 MAX_CHARS = 1024 * 1024
@@ -35,7 +36,8 @@ def compile_pattern(pattern: str, *, is_fixed: bool, ignore_case: bool) -> "re.P
         )
     except (re.error, OverflowError, RecursionError) as error:
         raise UsageError(
-            f"{pattern!r} is no regular expression: {error}", hint="--fixed takes it as plain text"
+            f"{quote(pattern)} is no regular expression: {error}",
+            hint="--fixed takes it as plain text",
         ) from error
 
 
@@ -49,20 +51,37 @@ class Search:
     n_events: int = 0
     n_matches: int = 0
     n_cut: int = 0
+    damaged: list[DamagedView] = field(default_factory=list)
     _calls: set[str] = field(default_factory=set)
 
-    def matches(self, store: Store, rows: Iterable[SessionRow]) -> Iterator[MatchView]:
-        """Yield the matching lines, session by session, in seq order."""
+    def matches(self, store: Store, rows: Sequence[SessionRow]) -> Iterator[MatchView]:
+        """Yield the matching lines, session by session, in seq order.
+
+        Of a damaged session nothing is told; it is noted in `damaged`, and the others are searched.
+
+        Raises:
+            TamperError: before the first match, where the only session is damaged.
+        """
         for row in rows:
-            self.n_sessions += 1
-            self._calls = set()
-            places: Places | None = None
-            for event in store.events(row.session_id):
-                for found in self._in_event(event):
-                    if places is None:
-                        places = build_places(store.index(row.session_id))
-                    self.n_matches += 1
-                    yield self._view(event, found, places)
+            try:
+                check_events(store, row)
+            except TamperError as error:
+                if len(rows) == 1:
+                    raise
+                self.damaged.append(DamagedView(row.session_id, error.message))
+            else:
+                self.n_sessions += 1
+                yield from self._in_session(store, row)
+
+    def _in_session(self, store: Store, row: SessionRow) -> Iterator[MatchView]:
+        self._calls = set()
+        places: Places | None = None
+        for event in store.events(row.session_id):
+            for found in self._in_event(event):
+                if places is None:
+                    places = build_places(store.index(row.session_id))
+                self.n_matches += 1
+                yield self._view(event, found, places)
 
     def _in_event(self, event: Event) -> Iterator["_Found"]:
         payload = payload_of(event)

@@ -28,6 +28,7 @@ from redrive.record.event import (
 )
 from redrive.record.pairing import Pairing
 from redrive.record.session import FLAG_META, KINDS, NO_NODE
+from redrive.reports.counts import counted
 from redrive.reports.views import TimelineEntry
 
 _WHAT_CHARS = 300
@@ -157,7 +158,7 @@ def _tell_custom(custom: Custom) -> str | None:
 
 
 def _tell_damage(damage: Damage) -> str | None:
-    return f"line {damage.line}, {damage.bytes} bytes: {damage.reason}"
+    return f"line {damage.line}, {counted(damage.bytes, 'byte')}: {damage.reason}"
 
 
 def _tell_ended(ended: SessionEnded) -> str | None:

@@ -243,7 +243,8 @@ class _Auditor:
         seqs = self.index.seqs_of(Kind.DAMAGE)
         if not seqs:
             return
-        notes.append(f"{len(seqs)} damaged stretches in the source")
+        stretches = "stretch" if len(seqs) == 1 else "stretches"
+        notes.append(f"{len(seqs)} damaged {stretches} in the source")
         firsts = (min((*step.responses, *step.calls)) for step in self.trajectory.steps)
         starts = list(accumulate(firsts, max))
         for event in self.reader.read_events(seqs):

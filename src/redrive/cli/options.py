@@ -7,6 +7,7 @@ from contextlib import contextmanager
 import click
 
 from redrive.errors import UsageError
+from redrive.reports.views import DamagedView
 from redrive.stores.locate import find_cwd, find_home, locate_store, store_exists
 from redrive.stores.port import SessionRow, Store
 from redrive.stores.sqlite import open_store
@@ -34,12 +35,31 @@ def opened_store(explicit: str | None, *, create: bool = False) -> Iterator[Stor
         store.close()
 
 
-def chosen_sessions(store: Store, names: tuple[str, ...]) -> list[SessionRow]:
-    """Give the sessions named by id, unique prefix or `all`, each once."""
+def chosen_sessions(
+    store: Store, names: tuple[str, ...]
+) -> tuple[list[SessionRow], list[DamagedView]]:
+    """Give the sessions named by id, unique prefix or `all`, each once.
+
+    Returns:
+        The sessions, and of `all` those that cannot be opened since their rows are damaged.
+    """
     rows: dict[str, SessionRow] = {}
+    damaged: dict[str, DamagedView] = {}
     for name in names:
-        found = list(store.sessions()) if name == "all" else [store.get_session(name)]
+        found, faults = store.list_sound() if name == "all" else ([store.get_session(name)], [])
         rows |= {row.session_id: row for row in found}
-    if not rows:
+        damaged |= {f.session_id: DamagedView(f.session_id, f.fault) for f in faults}
+    if not rows and not damaged:
         raise UsageError("the store holds no session", hint="redrive import PATH")
-    return list(rows.values())
+    return list(rows.values()), list(damaged.values())
+
+
+def chosen_session(store: Store, name: str, verb: str) -> SessionRow:
+    """Give the one session that a verb is about.
+
+    Raises:
+        UsageError: the name means none or several.
+    """
+    if name == "all":
+        raise UsageError(f"{verb} takes one session", hint="`redrive sessions` lists them")
+    return store.get_session(name)

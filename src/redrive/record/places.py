@@ -11,15 +11,16 @@ Source: DESIGN.md §3 "DAG first".
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 
 from redrive.record.ownership import decisions_above, linear_order
 from redrive.record.session import (
     IS_ATTACHED,
     IS_DECISION,
     IS_NOTE,
-    IS_USER,
     NO_NODE,
+    ROOT,
     SessionIndex,
 )
 from redrive.record.trajectory import find_head, walk_up
@@ -32,19 +33,17 @@ class Places:
     """Columns over the nodes of an index.
 
     Attributes:
-        index: the index.
+        index: the index, where links form a ring with the ring cut.
         order: every node, parents before their children.
         steps: 1-based ordinal of the nearest decision at or above the node, in its own actor; 0
             above the first.
         live: 1 where the node is live.
-        asked_by: the nearest node with a user message at or above it, any actor; -1 for none.
     """
 
     index: SessionIndex
     order: Sequence[int]
     steps: Sequence[int]
     live: bytes
-    asked_by: Sequence[int]
 
     def step_of(self, seq: int) -> int | None:
         """Give the step that an event belongs to; `None` above the first and outside the DAG."""
@@ -64,15 +63,45 @@ class Places:
 
 def build_places(index: SessionIndex) -> Places:
     """Place every node of a session. Cost: O(n) time, about 20 bytes a node."""
+    index = _without_cycles(index)
     order = _parents_first(index)
     steps = _count_steps(index, order)
-    return Places(index, order, steps, _find_live(index, order), _find_asking(index, order))
+    return Places(index, order, steps, _find_live(index, order))
+
+
+def find_cycles(index: SessionIndex) -> tuple[int, ...]:
+    """Find the rings that parent links form, as the node of each whose link closes it.
+
+    A ring is entered from the head of `main`, as the path to the head enters it, else from the
+    first node that leads into it. Cost: O(n).
+    """
+    head = find_head(index)
+    starts = range(len(index.node_ids)) if index.has_links else ()
+    number = array("i", [0]) * len(index.node_ids)
+    closing = []
+    for walk, start in enumerate(chain(() if head is None else (head,), starts), 1):
+        node = last = start
+        while node >= 0 and not number[node]:
+            number[node] = walk
+            last, node = node, index.node_parent[node]
+        if node >= 0 and number[node] == walk:
+            closing.append(last)
+    return tuple(closing)
+
+
+def _without_cycles(index: SessionIndex) -> SessionIndex:
+    closing = find_cycles(index)
+    if not closing:
+        return index
+    parents = array("i", index.node_parent)
+    for node in closing:
+        parents[node] = ROOT
+    return replace(index, node_parent=parents)
 
 
 def _parent(index: SessionIndex, node: int) -> int:
     """Give the node right above another, -1 where there is none or it is not recorded."""
-    parent = index.node_parent[node]
-    return parent if parent >= 0 and parent != node else NONE
+    return max(index.node_parent[node], NONE)
 
 
 def own_parent(index: SessionIndex, node: int) -> int:
@@ -83,7 +112,7 @@ def own_parent(index: SessionIndex, node: int) -> int:
 
 
 def _parents_first(index: SessionIndex) -> Sequence[int]:
-    """Order the nodes so that each comes after its parent; a cycle is cut where it is entered."""
+    """Order the nodes so that each comes after its parent."""
     count = len(index.node_ids)
     if not index.has_links:
         return array("i", linear_order(index, range(count)))
@@ -203,16 +232,21 @@ def _mark_side(index: SessionIndex, order: Sequence[int], live: bytearray) -> No
             live[node] = live[owner] if owner != NONE else 0
 
 
-def _find_asking(index: SessionIndex, order: Sequence[int]) -> Sequence[int]:
-    asking = array("i", [NONE]) * len(index.node_ids)
+def nearest_marked(places: Places, marked: Sequence[int]) -> Sequence[int]:
+    """Give per node the nearest marked node at or above it, of any actor; -1 for none.
+
+    Without links, it is the last one before it of its own actor, else of `main`.
+    """
+    index = places.index
+    nearest = array("i", [NONE]) * len(index.node_ids)
     latest: dict[int, int] = {}
-    for node in order:
+    for node in places.order:
         if index.has_links:
             parent = _parent(index, node)
-            above = NONE if parent == NONE else asking[parent]
+            above = NONE if parent == NONE else nearest[parent]
         else:
             actor = index.node_actor[node]
             above = latest.get(actor, latest.get(0, NONE))
-        asking[node] = node if index.node_role[node] & IS_USER else above
-        latest[index.node_actor[node]] = asking[node]
-    return asking
+        nearest[node] = node if marked[node] else above
+        latest[index.node_actor[node]] = nearest[node]
+    return nearest

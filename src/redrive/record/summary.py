@@ -15,9 +15,10 @@ import msgspec
 
 from redrive.record.branches import count_branches
 from redrive.record.event import MAIN_ACTOR, Event, Kind, ModelResponse, Usage, payload_of
+from redrive.record.opening import Opening, find_opening
 from redrive.record.ownership import decisions_above
 from redrive.record.pairing import Pairing, pair_results
-from redrive.record.places import build_places
+from redrive.record.places import build_places, find_cycles
 from redrive.record.session import (
     IS_DECISION,
     IS_NOTE,
@@ -26,7 +27,7 @@ from redrive.record.session import (
     EventReader,
     SessionIndex,
 )
-from redrive.record.trajectory import build_trajectory
+from redrive.record.trajectory import Trajectory, build_trajectory
 
 _OPEN_GROUPS = 64
 _COUNTS = (
@@ -42,10 +43,12 @@ _COUNTS = (
 class SessionSummary(msgspec.Struct, frozen=True):
     """Counts of one session's own, live events; `inherited` ones are counted beside them.
 
-    Calls that the provider ran itself have no result and are not counted as tool calls.
-    `complete` says that nothing is damaged, unanswered, unasked or broken. A result whose call lies
-    before the record is external: it is no orphan. `discarded` lists the
-    nodes of the actor `main` that are on no live path, `active_path` those that are, root first.
+    Calls that the provider ran itself have no result and are not counted as tool calls. `complete`
+    says that nothing is damaged, unanswered, unasked or broken. A result whose call lies before the
+    record is external: it is no orphan. `broken` says why a path does not reach its root, that of
+    the head first: `broken_chain` or `cycle`. `discarded` lists the nodes of the actor `main` that
+    are on no live path, `active_path` those that are, root first. `opening` is what a list shows
+    beside the counts.
     """
 
     events: int
@@ -70,6 +73,7 @@ class SessionSummary(msgspec.Struct, frozen=True):
     broken: str | None
     active_path: tuple[str, ...] = ()
     discarded: tuple[str, ...] = ()
+    opening: Opening = Opening()
 
 
 @dataclass(slots=True)
@@ -135,7 +139,8 @@ def summarize(index: SessionIndex, reader: EventReader, usage: Usage | None) -> 
 
     Args:
         index: the session's index.
-        reader: gives payloads, asked only of calls without a result and of several results of one.
+        reader: gives payloads, asked only of the beginning, of calls without a result, and of
+            several results of one.
         usage: the summed usage, from `UsageFold`.
 
     Cost: O(n) in events.
@@ -149,6 +154,7 @@ def summarize(index: SessionIndex, reader: EventReader, usage: Usage | None) -> 
     orphans = [seq for seq in pairing.orphans if seq not in external]
     calls = _own(index, Kind.TOOL_CALL)
     has_damage = bool(index.seqs_of(Kind.DAMAGE))
+    broken = _find_break(index, path)
     return SessionSummary(
         events=sum(index.is_live) - sum(index.is_inherited),
         model_calls=_count_decisions(index),
@@ -161,7 +167,7 @@ def summarize(index: SessionIndex, reader: EventReader, usage: Usage | None) -> 
         conflicting_call_ids=_ids(index, pairing.conflicts),
         duplicate_result_ids=_ids(index, pairing.duplicates),
         external_result_ids=_ids(index, external),
-        complete=not (has_damage or unanswered or orphans or index.dangling),
+        complete=not (has_damage or unanswered or orphans or broken),
         branches=count_branches(build_places(index)),
         leaves=_count_leaves(index),
         roots=sum(parent == ROOT for parent in index.node_parent) if index.has_links else 1,
@@ -169,10 +175,20 @@ def summarize(index: SessionIndex, reader: EventReader, usage: Usage | None) -> 
         usage=usage,
         actors=index.actors,
         head_node=path.leaf if path else None,
-        broken=None if not path or path.breaks is None else path.breaks.what,
+        broken=broken,
         active_path=path.node_path if path else (),
         discarded=_discarded(index, live),
+        opening=find_opening(index, reader),
     )
+
+
+def _find_break(index: SessionIndex, path: Trajectory | None) -> str | None:
+    """Say how parent links fail: on the head path, else anywhere."""
+    if path is not None and path.breaks is not None:
+        return path.breaks.what
+    if find_cycles(index):
+        return "cycle"
+    return "broken_chain" if index.dangling else None
 
 
 def _find_provider_side(reader: EventReader, unanswered: Iterable[int]) -> set[int]:

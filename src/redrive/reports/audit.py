@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from redrive.audit.report import AuditReport, ClosureReport, recommendations
+from redrive.reports.counts import counted
 from redrive.reports.escape import escape
 
 _SHOWN_GROUPS = 100
@@ -40,7 +41,8 @@ def _group_lines(steps: tuple[ClosureReport, ...]) -> Iterator[str]:
     else:
         yield f"  steps {first.step}–{last.step}  {first.status}{fair}"
     for gap in first.missing:
-        yield f"    {gap.input_class}: {escape(gap.what)}: {escape(gap.reason)}"
+        what = "" if gap.what == gap.input_class else f"{escape(gap.what)}: "
+        yield f"    {gap.input_class}: {what}{escape(gap.reason)}"
     for note in first.notes:
         yield f"    note: {escape(note)}"
 
@@ -49,14 +51,16 @@ def headline(report: AuditReport) -> str:
     """Say in one line what the audit found."""
     first = report.first_open()
     if report.is_closed:
-        return f"closed: all {len(report.steps)} steps"
+        count = len(report.steps)
+        return f"closed: {'all ' if count > 1 else ''}{counted(count, 'step')}"
     if first is None:
         return "open: no decision is recorded"
     classes = ", ".join(dict.fromkeys(gap.input_class for gap in first.missing))
     n_open = sum(step.status == "open" for step in report.steps)
+    steps = counted(len(report.steps), "step")
     return (
         f"open: provenance gap at step {first.step}: {classes}"
-        f" ({n_open} of {len(report.steps)} steps open, closed until {report.closed_until})"
+        f" ({n_open} of {steps} open, closed until {report.closed_until})"
     )
 
 

@@ -5,19 +5,21 @@ Knows views and words. Must not know where they come from. Text from a recording
 
 from collections.abc import Iterable, Iterator
 
+from redrive.reports.counts import counted
 from redrive.reports.escape import escape
 from redrive.reports.sessions import excerpt_text
 from redrive.reports.views import AskedBy, EffectTotals, EffectView
 
 _WHAT_CHARS = 2000
 _ASKED_CHARS = 300
+_ASKING = {"agent": "the agent that started this flow"}
 _WORDS = {
-    "command": "commands",
-    "file_write": "file writes",
-    "network": "network calls",
-    "approval": "approvals",
-    "provider_side": "calls run by the provider",
-    "other": "other calls",
+    "command": ("command", "commands"),
+    "file_write": ("file write", "file writes"),
+    "network": ("network call", "network calls"),
+    "approval": ("approval", "approvals"),
+    "provider_side": ("call run by the provider", "calls run by the provider"),
+    "other": ("other call", "other calls"),
 }
 
 
@@ -76,19 +78,20 @@ def _asked(entry: EffectView, before: AskedBy | None) -> Iterator[str]:
         yield "    asked by: the same"
     else:
         text = excerpt_text(entry.asked_by.text, _ASKED_CHARS) or "(no text)"
-        yield f"    asked by {entry.asked_by.source}: {text}"
+        source = entry.asked_by.source
+        yield f"    asked by {_ASKING.get(source, source)}: {text}"
 
 
 def totals_lines(totals: EffectTotals) -> Iterator[str]:
     """Yield what the list holds, and what it leaves out."""
-    parts = [f"{count} {_WORDS[name]}" for name, count in totals.by_category.items()]
+    parts = [counted(count, *_WORDS[name]) for name, count in totals.by_category.items()]
     yield ""
     yield f"Totals    {', '.join(parts) or 'no effects'}"
     for count, word in (
         (totals.failed, "failed"),
         (totals.denied, "denied"),
         (totals.not_live, "on discarded paths"),
-        (totals.inherited, "copied from the parent session, where they happened"),
+        (totals.inherited, "copied from the parent session, not run here"),
     ):
         if count:
             yield f"          {count} {word}"

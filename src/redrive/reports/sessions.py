@@ -6,6 +6,8 @@ Knows views and words. Must not know where they come from. Text from a recording
 from collections.abc import Iterable, Iterator
 
 from redrive.record.event import Usage
+from redrive.record.trajectory import PathBreak
+from redrive.reports.counts import counted
 from redrive.reports.escape import cut, escape
 from redrive.reports.views import (
     ActorView,
@@ -30,6 +32,10 @@ _USAGE_WORDS = {
     "cache_read_tokens": "cache read",
     "cache_write_tokens": "cache write",
     "reasoning_tokens": "reasoning",
+}
+_BREAKS = {
+    "cycle": "parent links form a cycle",
+    "broken_chain": "a parent is not recorded",
 }
 _MARKS = ("discarded", "inherited")
 
@@ -64,21 +70,23 @@ def session_list_lines(listed: SessionList) -> Iterator[str]:
     for thread in listed.threads:
         is_alone = len(thread.sessions) == 1
         if not is_alone:
-            yield f"thread {escape(thread.thread)}: {len(thread.sessions)} sessions"
+            yield f"thread {escape(thread.thread)}: {counted(len(thread.sessions), 'session')}"
         for session_id in thread.sessions:
             is_old = f"{session_id}@2" in thread.sessions  # the id alone opens the newest revision
             lines = _listed(views[session_id], f"{session_id}@1" if is_old else session_id)
             yield from lines if is_alone else (f"  {line}" for line in lines)
-    count, threads = len(listed.sessions), len(listed.threads)
-    yield f"{count} session{_s(count)} in {threads} thread{_s(threads)}"
-
-
-def _s(count: int) -> str:
-    return "" if count == 1 else "s"
+    for damaged in listed.damaged:
+        if damaged.session_id not in views:
+            yield f"{escape(damaged.session_id)}  DAMAGED: {escape(damaged.fault)}"
+    sessions, threads = counted(len(views), "session"), counted(len(listed.threads), "thread")
+    n_damaged = len(listed.damaged)
+    yield f"{sessions} in {threads}" + (f", {n_damaged} damaged" if n_damaged else "")
 
 
 def _listed(view: SessionView, name: str) -> Iterator[str]:
     yield f"{escape(name)}  {_span(view)}"
+    if view.damage:
+        yield f"    DAMAGED: {escape(view.damage)}"
     if view.task:
         yield f"    task  {cut(view.task, _TASK_CHARS)}"
     yield f"    {_counts(view)}; {usage_text(view.usage)}"
@@ -93,13 +101,13 @@ def _span(view: SessionView) -> str:
 
 def _counts(view: SessionView) -> str:
     counts = (
-        (view.events, "events"),
-        (view.model_calls, "model calls"),
-        (view.tool_calls, "tool calls"),
-        (view.tool_results, "results"),
-        (view.branches, "branches"),
+        (view.events, "event", None),
+        (view.model_calls, "model call", None),
+        (view.tool_calls, "tool call", None),
+        (view.tool_results, "result", None),
+        (view.branches, "branch", "branches"),
     )
-    return ", ".join(f"{count} {word}" for count, word in counts if count is not None)
+    return ", ".join(counted(n, one, many) for n, one, many in counts if n is not None)
 
 
 def _state(view: SessionView) -> str:
@@ -127,16 +135,31 @@ def header_lines(view: SessionView) -> Iterator[str]:
     yield f"Time      {_span(view)}"
     yield f"Counts    {_counts(view)}"
     yield f"Usage     {usage_text(view.usage)}"
-    yield f"Record    {_state(view)}{_orphans(view)}"
+    yield f"Record    {_state(view)}{_orphans(view)}{_broken(view)}"
+
+
+def _broken(view: SessionView) -> str:
+    return "" if view.broken is None else f", {_BREAKS.get(view.broken, escape(view.broken))}"
+
+
+def break_lines(breaks: PathBreak | None) -> Iterator[str]:
+    """Yield where the path that is shown stops short of a root, if it does."""
+    if breaks is None:
+        return
+    node, missing = escape(breaks.node_id), escape(breaks.missing)
+    if breaks.what == "cycle":
+        yield f"Broken    cycle: node {node} names as its parent {missing}, which is below it"
+    else:
+        yield f"Broken    broken chain: node {node} names as its parent {missing}, not recorded"
 
 
 def _orphans(view: SessionView) -> str:
     parts = [
-        f"{count} {word}"
-        for count, word in (
-            (view.orphan_calls, "calls without a result"),
-            (view.orphan_results, "results without a call"),
-            (view.inherited, "events copied from a parent session"),
+        f"{counted(count, noun)} {what}"
+        for count, noun, what in (
+            (view.orphan_calls, "call", "without a result"),
+            (view.orphan_results, "result", "without a call"),
+            (view.inherited, "event", "copied from a parent session"),
         )
         if count
     ]
@@ -159,8 +182,8 @@ def actor_lines(actors: Iterable[ActorView]) -> Iterator[str]:
     yield "Actors"
     for actor in actors:
         line = (
-            f"  {escape(actor.actor)}: {actor.decisions} decisions, {actor.tool_calls} tool calls,"
-            f" {actor.nodes} nodes"
+            f"  {escape(actor.actor)}: {counted(actor.decisions, 'decision')},"
+            f" {counted(actor.tool_calls, 'tool call')}, {counted(actor.nodes, 'node')}"
         )
         if actor.head_node:
             line += f", head {escape(actor.head_node)}"
@@ -172,7 +195,7 @@ def branch_lines(branches: Iterable[BranchView]) -> Iterator[str]:
     yield ""
     yield "Branches"
     for branch in branches:
-        line = f"  {escape(branch.actor)}  {branch.state}: {branch.steps} steps"
+        line = f"  {escape(branch.actor)}  {branch.state}: {counted(branch.steps, 'step')}"
         if branch.fork:
             line += f", {branch.own_steps} after the fork at {escape(branch.fork)}"
         line += f", leaf {escape(branch.leaf)}"
@@ -219,7 +242,7 @@ def _closure(mark: ClosureMark | None) -> str:
 def _call(call: CallView) -> str:
     arguments = "" if call.arguments is None else f" {excerpt_text(call.arguments, 2000)}"
     code = "" if call.exit_code is None else f", exit {call.exit_code}"
-    size = "" if call.result_bytes is None else f", {call.result_bytes} bytes"
+    size = "" if call.result_bytes is None else f", {counted(call.result_bytes, 'byte')}"
     return f"{escape(call.tool)}{arguments} → {escape(call.status)}{code}{size}"
 
 

@@ -20,7 +20,10 @@ class Excerpt(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class SessionView(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One session as a list shows it."""
+    """One session as a list shows it.
+
+    `broken` says why a path does not reach its root, `damage` why stored events are no evidence.
+    """
 
     session_id: str
     format: str
@@ -45,6 +48,8 @@ class SessionView(msgspec.Struct, frozen=True, omit_defaults=True):
     branches: int | None = None
     inherited: int | None = None
     complete: bool | None = None
+    broken: str | None = None
+    damage: str | None = None
     usage: Usage | None = None
 
 
@@ -55,11 +60,19 @@ class ThreadView(msgspec.Struct, frozen=True):
     sessions: tuple[str, ...]
 
 
+class DamagedView(msgspec.Struct, frozen=True):
+    """A session that the store holds damaged; where even its row is, nothing else tells of it."""
+
+    session_id: str
+    fault: str
+
+
 class SessionList(msgspec.Struct, frozen=True):
-    """Every stored session, oldest first, and the threads that they form."""
+    """Every stored session, oldest first, the threads that they form, and what is damaged."""
 
     sessions: tuple[SessionView, ...]
     threads: tuple[ThreadView, ...]
+    damaged: tuple[DamagedView, ...] = ()
 
 
 class ActorView(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -149,7 +162,10 @@ class StepView(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class AskedBy(msgspec.Struct, frozen=True):
-    """The text that asked for an effect: `decision`, `reasoning` or `user`, and where it stands."""
+    """The text that asked for an effect, and where it stands.
+
+    `source` is `decision`, `reasoning`, `user`, or `agent`: the prompt that a sub-agent was given.
+    """
 
     source: str
     seq: int

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from redrive import canonical
-from redrive.errors import TamperError, UsageError
+from redrive.errors import TamperError, UsageError, quote
 from redrive.stores.database import Database
 from redrive.stores.port import Fault, SessionRow, SourceRow
 from redrive.stores.rows import (
@@ -28,7 +28,6 @@ from redrive.stores.rows import (
 )
 
 _CANDIDATES = 5
-_SHOWN_CHARS = 100
 _HINT = "`redrive verify` lists all that is damaged"
 
 
@@ -238,7 +237,7 @@ def _match(database: Database, prefix: str) -> str | None:
         more = len(candidates) - _CANDIDATES
         listed = ", ".join(candidates[:_CANDIDATES]) + (f" and {more} more" if more > 0 else "")
         raise UsageError(
-            f"{_shown(prefix)} means several sessions: {listed}", hint="give more of the id"
+            f"{quote(prefix)} means several sessions: {listed}", hint="give more of the id"
         )
     return candidates[0] if candidates else None
 
@@ -292,12 +291,5 @@ def _tampered(row: CatalogueRow, what: str) -> TamperError:
 
 def _unknown(name: str) -> UsageError:
     return UsageError(
-        f"no session {_shown(name)} in the store", hint="`redrive sessions` lists what there is"
+        f"no session {quote(name)} in the store", hint="`redrive sessions` lists what there is"
     )
-
-
-def _shown(name: str) -> str:
-    """Quote a name in an error: a long one is cut, and its length said."""
-    if len(name) <= _SHOWN_CHARS:
-        return repr(name)
-    return f"{name[:_SHOWN_CHARS]!r}… ({len(name)} characters)"

@@ -1,3 +1,9 @@
+import dataclasses
+import json
+
+import msgspec
+from msgspec import Raw
+
 from redrive.app.effects import EffectScan
 
 
@@ -53,6 +59,68 @@ def test_what_asked_is_the_decisions_text_else_the_users(surveyed, decision):
     )
     asked = [(e.asked_by.source, e.asked_by.text.text) for e in entries]
     assert asked == [("decision", "I will clean up"), *([("user", "clean up")] * 3)]
+
+
+def test_the_last_message_of_a_node_asked_and_instructions_never_do(surveyed, tmp_path):
+    message = {"role": "system", "content": "[system prompt]"}
+    asked = [{"role": "user", "content": "hello"}, {"role": "user", "content": "save it"}]
+    call = {"id": "c1", "function": {"name": "save", "arguments": "{}"}}
+    attributes = {"openinference.span.kind": "LLM", "llm.model_name": "m"}
+    for n, said in enumerate((message, *asked)):
+        attributes |= {f"llm.input_messages.{n}.message.{k}": v for k, v in said.items()}
+    answer = "llm.output_messages.0.message"
+    attributes |= {
+        f"{answer}.role": "assistant",
+        f"{answer}.tool_calls.0.tool_call.id": call["id"],
+        f"{answer}.tool_calls.0.tool_call.function.name": "save",
+        f"{answer}.tool_calls.0.tool_call.function.arguments": "{}",
+    }
+    span = {
+        "name": "llm",
+        "context": {"trace_id": "0x" + "ab" * 16, "span_id": "0x" + "cd" * 8},
+        "parent_id": None,
+        "start_time": "2026-01-01T00:00:00Z",
+        "end_time": "2026-01-01T00:00:01Z",
+        "attributes": attributes,
+    }
+    path = tmp_path / "spans.jsonl"
+    path.write_text(json.dumps(span) + "\n")
+    ((entry,), _) = scanned(surveyed(path=path))
+    assert (entry.asked_by.source, entry.asked_by.text.text) == ("user", "save it")
+
+
+def test_a_message_of_another_role_asks_for_nothing_without_a_mark(surveyed, decision):
+    survey = surveyed(
+        user("u1", "clean up"), user("u2", "be kind"), decision("d1", ("Bash", {"command": "x"}))
+    )
+
+    class Reader:
+        def read_events(self, seqs):
+            for event in survey.opened.reader.read_events(seqs):
+                if event.node_id == "u2":
+                    payload = Raw(b'{"text":"be kind","role":"developer"}')
+                    yield msgspec.structs.replace(event, payload=payload)
+                else:
+                    yield event
+
+    opened = dataclasses.replace(survey.opened, reader=Reader())
+    ((entry,), _) = scanned(dataclasses.replace(survey, opened=opened))
+    assert entry.asked_by.text.text == "clean up"
+
+
+def test_a_subagent_is_asked_by_the_agent_that_started_it(surveyed, decision):
+    call = ("Bash", {"command": "x"})
+    entries, _ = scanned(
+        surveyed(
+            user("u1", "tidy"),
+            decision("d1", ("Task", {"prompt": "look"}), parent="u1"),
+            user("p", "look", parent="d1", actor="sub"),
+            decision("s1", call, parent="p", actor="sub"),
+            decision("d2", call, parent="d1"),
+        )
+    )
+    asked = {e.node_id: (e.asked_by.source, e.asked_by.text.text) for e in entries}
+    assert asked == {"d1": ("user", "tidy"), "s1": ("agent", "look"), "d2": ("user", "tidy")}
 
 
 def test_nothing_recorded_asked_where_nothing_is_recorded(surveyed, decision):

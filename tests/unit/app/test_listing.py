@@ -1,4 +1,6 @@
-from redrive.app.listing import find_thread, list_sessions
+import sqlite3
+
+from redrive.app.listing import find_thread, list_sessions, read_opening
 
 
 def session(name, **fields):
@@ -62,3 +64,57 @@ def test_two_revisions_of_one_id_are_one_thread(recorded, decision):
     store, row = recorded(session("s"), decision("d1", text="two"), name="y")
     assert row.session_id == "interchange:s@2"
     assert find_thread(store, row).sessions == ("interchange:s", "interchange:s@2")
+
+
+def damage(store_path, session_id):
+    """Flip a bit in the first segment of a session."""
+    with sqlite3.connect(store_path) as database:
+        query = (
+            "SELECT rowid, data FROM segments WHERE projection ="
+            " (SELECT projection FROM sessions WHERE session_id = ?)"
+        )
+        rowid, data = database.execute(query, (session_id,)).fetchone()
+        changed = data[:20] + bytes([data[20] ^ 1]) + data[21:]
+        database.execute("UPDATE segments SET data = ? WHERE rowid = ?", (changed, rowid))
+    database.close()
+
+
+def test_one_damaged_session_is_marked_and_the_others_are_listed(recorded, decision, tmp_path):
+    recorded(session("a", task="t"), decision("d1"), name="a")
+    store, row = recorded(session("b", parent_session="a"), decision("d1"), name="b")
+    damage(tmp_path / "recorded.db", "interchange:a")
+    listed = list_sessions(store)
+    by_id = {view.session_id: view for view in listed.sessions}
+    assert by_id["interchange:b"].damage is None
+    assert "segment at seq 0" in by_id["interchange:a"].damage
+    assert by_id["interchange:a"].task == "t"
+    (damaged,) = listed.damaged
+    assert (damaged.session_id, damaged.fault) == (
+        "interchange:a",
+        by_id["interchange:a"].damage,
+    )
+    assert find_thread(store, row).sessions == ("interchange:a", "interchange:b")
+
+
+def test_a_session_whose_row_is_damaged_is_named_beside_the_list(recorded, decision, tmp_path):
+    recorded(session("a"), decision("d1"), name="a")
+    store, row = recorded(session("b"), decision("d1"), name="b")
+    with sqlite3.connect(tmp_path / "recorded.db") as database:
+        database.execute("UPDATE sessions SET format = 'x' WHERE session_id = 'interchange:a'")
+    database.close()
+    listed = list_sessions(store)
+    assert [view.session_id for view in listed.sessions] == ["interchange:b"]
+    assert [entry.session_id for entry in listed.damaged] == ["interchange:a"]
+    assert find_thread(store, row).sessions == ("interchange:b",)
+
+
+def test_a_session_of_an_older_store_is_read_for_what_its_row_lacks(recorded, decision, tmp_path):
+    store, row = recorded(session("a", task="t", agent="x"), decision("d1"), name="a")
+    noted = read_opening(store, row)
+    old = {key: value for key, value in row.summary.items() if key != "opening"}
+    row = store.set_summary(row.session_id, old)
+    assert read_opening(store, row) == noted
+    assert list_sessions(store).sessions[0].task == "t"
+    damage(tmp_path / "recorded.db", "interchange:a")
+    (view,) = list_sessions(store).sessions
+    assert (view.task, "segment" in view.damage) == (None, True)

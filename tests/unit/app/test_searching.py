@@ -2,7 +2,7 @@ import pytest
 
 from redrive.app import searching
 from redrive.app.searching import Search, compile_pattern, texts_of
-from redrive.errors import UsageError
+from redrive.errors import TamperError, UsageError
 from redrive.record.event import PAYLOAD_DECODERS, Kind
 
 
@@ -106,3 +106,20 @@ def test_every_kind_can_be_searched():
         assert bool(texts) == (
             kind not in (Kind.MODEL_REQUEST, Kind.CONTEXT_REPLACED, Kind.TOOL_RESULT)
         )
+
+
+def test_a_damaged_session_is_noted_and_the_others_are_searched(recorded, decision, monkeypatch):
+    recorded(decision("d1", text="needle"), name="a")
+    store, _ = recorded(decision("d1", text="needle"), name="b")
+    rows = list(store.sessions())
+
+    def check(_, row):
+        if row.session_id == "interchange:a":
+            raise TamperError("a bit flipped")
+
+    monkeypatch.setattr(searching, "check_events", check)
+    search = Search(compile_pattern("needle", is_fixed=True, ignore_case=False))
+    assert [m.session_id for m in search.matches(store, rows)] == ["interchange:b"]
+    assert [(d.session_id, d.fault) for d in search.damaged] == [("interchange:a", "a bit flipped")]
+    with pytest.raises(TamperError):
+        next(search.matches(store, rows[:1]))

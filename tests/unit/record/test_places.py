@@ -1,6 +1,6 @@
 from redrive.importers.claude_code import IMPORTER
 from redrive.record.branches import find_branches
-from redrive.record.places import build_places
+from redrive.record.places import build_places, find_cycles, nearest_marked
 from tests.helpers import events_from, index_of
 
 
@@ -90,7 +90,7 @@ def test_results_beside_the_path_belong_to_it(surveyed, decision, result):
     assert len(of_branches(survey)) == 1
 
 
-def test_a_question_is_looked_for_upwards(surveyed, decision):
+def test_a_marked_node_is_looked_for_upwards(surveyed, decision):
     survey = surveyed(
         user("u1"),
         decision("d1", parent="u1"),
@@ -99,8 +99,32 @@ def test_a_question_is_looked_for_upwards(surveyed, decision):
         decision("x", parent="d2", actor="sub"),
     )
     names = survey.index.node_ids
-    asked = {name: names[survey.places.asked_by[n]] for n, name in enumerate(names)}
+    marked = [name.startswith("u") for name in names]
+    nearest = nearest_marked(survey.places, marked)
+    asked = {name: names[nearest[n]] for n, name in enumerate(names)}
     assert asked == {"u1": "u1", "d1": "u1", "u2": "u2", "d2": "u1", "x": "u1"}
+
+
+def test_a_ring_is_cut_where_the_path_to_the_head_enters_it(surveyed, decision):
+    survey = surveyed(
+        decision("d1", parent="d3"),
+        decision("d2", parent="d1"),
+        decision("d3", parent="d2"),
+        decision("d4", parent="d1"),
+    )
+    names = survey.index.node_ids
+    assert [names[n] for n in find_cycles(survey.index)] == ["d2"]
+    assert of_branches(survey) == [("main", "d4", None, True)]
+    trajectory = survey.opened.trajectory()
+    assert trajectory.breaks.what == "cycle"
+    steps = {step.node_id: step.step for step in trajectory.steps}
+    assert steps == {name: survey.places.steps[n] for n, name in enumerate(names)}
+
+
+def test_a_node_that_is_its_own_parent_is_a_ring(surveyed, decision):
+    survey = surveyed(decision("d1"), decision("x", parent="x"))
+    assert [survey.index.node_ids[n] for n in find_cycles(survey.index)] == ["x"]
+    assert len(of_branches(survey)) == 2
 
 
 def test_forks_in_real_sessions_are_as_many_as_counted_by_hand(samples):

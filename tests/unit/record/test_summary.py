@@ -1,3 +1,5 @@
+import pytest
+
 from redrive.record.event import (
     Damage,
     Event,
@@ -14,6 +16,7 @@ from redrive.record.event import (
     dump_payload,
     raw_of,
 )
+from redrive.record.opening import Opening
 from redrive.record.session import MemoryReader, build_index
 from redrive.record.summary import (
     UsageFold,
@@ -186,3 +189,39 @@ def test_usage_needs_memory_for_64_decisions_only():
     for event in session_of(*rows):
         fold.add(event)
     assert fold.total() == Usage(output_tokens=200)
+
+
+@pytest.mark.parametrize("actor", ["main", "sub"])
+def test_a_ring_of_parents_on_or_off_the_head_path_is_broken(actor):
+    events = session_of(
+        *decision("a", None),
+        *decision("x", "z", actor=actor),
+        *decision("y", "x", actor=actor),
+        *decision("z", "y", actor=actor),
+    )
+    counted = summary_of(events)
+    assert (counted.broken, counted.complete) == ("cycle", False)
+
+
+def test_a_missing_parent_anywhere_is_broken():
+    counted = summary_of(session_of(*decision("x", "gone", actor="sub"), *decision("a", None)))
+    assert (counted.broken, counted.complete) == ("broken_chain", False)
+
+
+def test_a_summary_says_what_a_list_shows():
+    started = SessionStarted(agent="a", agent_version="1", cwd="/", git="g", parent_session="p")
+    user = UserMessage("first\nsecond")
+    events = session_of(
+        ("", None, Kind.SESSION_STARTED, SessionStarted(agent="sub"), {"actor": "sub"}),
+        ("", None, Kind.SESSION_STARTED, started, {}),
+        ("s", None, Kind.USER_MESSAGE, UserMessage("be kind", role="system"), {}),
+        ("m", None, Kind.USER_MESSAGE, UserMessage("note"), {"flags": ("meta",)}),
+        ("p", None, Kind.USER_MESSAGE, UserMessage("prompt"), {"actor": "sub"}),
+        ("e", None, Kind.USER_MESSAGE, UserMessage(" "), {}),
+        ("u", None, Kind.USER_MESSAGE, user, {}),
+    )
+    assert summary_of(events).opening == Opening("first", "a", "1", "/", "g", "p")
+    assert summary_of(events[:5]).opening.task == "prompt"
+    stated = session_of(("", None, Kind.SESSION_STARTED, SessionStarted(task="x" * 300), {}))
+    assert summary_of(stated).opening.task == "x" * 200 + "…"
+    assert summary_of(session_of(*decision("a", None))).opening == Opening()

@@ -96,12 +96,18 @@ def test_totals_say_what_was_left_out():
     )
     assert list(totals_lines(totals)) == [
         "",
-        "Totals    2 commands, 1 approvals",
+        "Totals    2 commands, 1 approval",
         "          2 failed",
         "          1 on discarded paths",
-        "          3 copied from the parent session, where they happened",
+        "          3 copied from the parent session, not run here",
         "Unsafe    undeclared tools: odd 1, (no name) 1",
         "Not shown only read: Read 4",
         "Judged by table of known tools, version 1",
     ]
     assert list(totals_lines(EffectTotals({}, 0, 0, 0, 0, {}, {}, 1)))[1] == "Totals    no effects"
+
+
+def test_a_prompt_is_no_users_word():
+    asked = AskedBy("agent", 1, Excerpt("look"))
+    text = told(msgspec.structs.replace(ENTRY, asked_by=asked))
+    assert "asked by the agent that started this flow: look" in text

@@ -2,9 +2,11 @@ import msgspec
 import pytest
 
 from redrive.record.event import Usage
+from redrive.record.trajectory import PathBreak
 from redrive.reports.sessions import (
     actor_lines,
     branch_lines,
+    break_lines,
     excerpt_text,
     header_lines,
     match_lines,
@@ -19,6 +21,7 @@ from redrive.reports.views import (
     BranchView,
     CallView,
     ClosureMark,
+    DamagedView,
     Excerpt,
     MatchView,
     MissingView,
@@ -163,3 +166,39 @@ def test_matches_are_grouped_by_session():
         "t",
         "  1 step 4 main k text:2 [discarded]: line",
     ]
+
+
+def test_a_damaged_session_is_marked_or_named_below():
+    views = (VIEW, msgspec.structs.replace(VIEW, session_id="f:2", damage=HOSTILE))
+    threads = (ThreadView("f:1", ("f:1",)), ThreadView("f:2", ("f:2",)))
+    damaged = (DamagedView("f:2", HOSTILE), DamagedView("f:3", HOSTILE))
+    text = text_of(session_list_lines(SessionList(views, threads, damaged)))
+    assert text.count(f"    DAMAGED: {SHOWN}") == 1
+    assert f"f:3  DAMAGED: {SHOWN}" in text
+    assert text.endswith("2 sessions in 2 threads, 2 damaged")
+
+
+def test_counts_agree_with_their_nouns():
+    one = msgspec.structs.replace(
+        VIEW, events=1, model_calls=1, tool_calls=0, branches=1, orphan_calls=1, inherited=2
+    )
+    text = text_of(header_lines(one))
+    assert "1 event, 1 model call, 0 tool calls, 1 branch" in text
+    assert ", 1 call without a result, 2 events copied from a parent session" in text
+
+
+@pytest.mark.parametrize(
+    ("breaks", "text"),
+    [
+        (None, ""),
+        (PathBreak("cycle", "a", "b"), "cycle: node a names as its parent b, which is below it"),
+        (PathBreak("broken_chain", "a", HOSTILE), f"parent {SHOWN}, not recorded"),
+    ],
+)
+def test_a_path_that_stops_short_says_where(breaks, text):
+    assert text in text_of(break_lines(breaks))
+
+
+def test_a_break_off_the_path_is_named_with_the_record():
+    view = msgspec.structs.replace(VIEW, complete=False, broken="broken_chain")
+    assert "Record    incomplete, a parent is not recorded" in text_of(header_lines(view))

@@ -101,3 +101,36 @@ def test_a_session_without_one_of_its_sources_is_refused(filled: Path) -> None:
         connection.execute("DELETE FROM sources WHERE session_id = 'test:aaaa-1'")
     with opened(filled) as store, pytest.raises(TamperError, match="its sources are not those"):
         store.get_session("aaaa")
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        ("DELETE FROM projections WHERE session_id = 'test:aaaa-1'", "its projection is missing"),
+        ("DELETE FROM sources WHERE session_id = 'test:aaaa-1'", "its sources are not those"),
+        ("UPDATE sessions SET format = 'x' WHERE session_id = 'test:aaaa-1'", "its seal"),
+        ("UPDATE projections SET events = 9 WHERE session_id = 'test:aaaa-1'", "its seal"),
+        ("UPDATE sources SET size = 9 WHERE session_id = 'test:aaaa-1'", "its seal"),
+    ],
+)
+def test_a_damaged_row_keeps_no_other_from_being_listed(
+    filled: Path, change: str, fault: str
+) -> None:
+    with opened(filled) as store:
+        listed = [row.session_id for row in store.sessions()]
+    with raw_database(filled) as connection:
+        connection.execute(change)
+    with opened(filled) as store:
+        rows, (found,) = store.list_sound()
+        assert [row.session_id for row in rows] == [n for n in listed if n != "test:aaaa-1"]
+        assert found.session_id == "test:aaaa-1"
+        assert fault in found.fault
+        with pytest.raises(TamperError, match=fault):
+            list(store.sessions())
+
+
+def test_a_long_name_is_cut_in_the_message(store: Store) -> None:
+    with pytest.raises(UsageError) as caught:
+        store.get_session("x" * 5000)
+    assert "(5000 characters)" in caught.value.message
+    assert len(caught.value.message) < 200

@@ -1,28 +1,30 @@
 """The verbs for seeing: `sessions`, `show`, `cat`, `grep`."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from redrive.app.auditing import audit_session
 from redrive.app.effects import EffectScan
 from redrive.app.listing import find_thread, list_sessions, read_opening, view_session
-from redrive.app.raw_events import check_events, dump_events, parse_kinds, read_source
+from redrive.app.raw_events import dump_events, parse_kinds, read_source
 from redrive.app.searching import Search, compile_pattern
 from redrive.app.seeing import actors_of, branches_of, closure_marks, steps_of, view_survey
 from redrive.app.survey import Survey, survey_session
 from redrive.app.timeline import timeline_of
 from redrive.cli import output
 from redrive.cli.exits import Exit
-from redrive.cli.options import chosen_sessions, json_option, opened_store
+from redrive.cli.options import chosen_session, chosen_sessions, json_option, opened_store
 from redrive.errors import UsageError
 from redrive.record.trajectory import Trajectory
+from redrive.reports.counts import counted
 from redrive.reports.effects import effect_lines, totals_lines
 from redrive.reports.sessions import (
     actor_lines,
     branch_lines,
+    break_lines,
     header_lines,
     match_lines,
     session_list_lines,
@@ -30,10 +32,11 @@ from redrive.reports.sessions import (
     thread_lines,
     timeline_lines,
 )
-from redrive.reports.views import SessionView, ThreadView
+from redrive.reports.views import DamagedView, SessionView, ThreadView
 from redrive.stores.port import SessionRow, Store
 
 Fields = Iterator[tuple[str, Any]]
+_T = TypeVar("_T")
 
 
 @click.command("sessions")
@@ -49,11 +52,19 @@ def sessions_verb(ctx: click.Context, as_json: bool) -> int:  # noqa: FBT001 - a
                 *_schema("sessions"),
                 ("sessions", iter(listed.sessions)),
                 ("threads", listed.threads),
+                ("damaged", listed.damaged),
             )
         )
     else:
         output.write_lines(session_list_lines(listed))
-    return Exit.DONE
+    return say_damaged(listed.damaged)
+
+
+def say_damaged(damaged: Sequence[DamagedView]) -> Exit:
+    """Name on stderr the sessions that were left out as damaged; give the exit code."""
+    for entry in damaged:
+        output.say(f"redrive: damaged: {entry.session_id}: {entry.fault}")
+    return Exit.VIOLATED if damaged else Exit.DONE
 
 
 @click.command("show")
@@ -78,7 +89,7 @@ def show_verb(
     if effects and (path is not None or actor is not None):
         raise UsageError("--effects goes over all paths and actors: no --path, no --actor")
     with opened_store(ctx.obj) as store:
-        row = store.get_session(session)
+        row = chosen_session(store, session, "show")
         survey = survey_session(store, row)
         thread = find_thread(store, row)
         view = view_survey(survey, view_session(row, read_opening(store, row), thread.thread))
@@ -149,6 +160,7 @@ def _show_text(
 ) -> Iterator[str]:
     audit, _ = audit_session(survey.opened, trajectory)
     yield from header_lines(view)
+    yield from break_lines(trajectory.breaks)
     yield f"Closure   {audit.status}, closed until step {audit.closed_until} of {len(audit.steps)}"
     yield from thread_lines(thread, view.session_id)
     yield from actor_lines(actors_of(survey))
@@ -175,7 +187,7 @@ def cat_verb(
         raise UsageError("--raw prints the source as it is: no --json, no --kind")
     wanted = parse_kinds(kinds)
     with opened_store(ctx.obj) as store:
-        row = store.get_session(session)
+        row = chosen_session(store, session, "cat")
         if raw:
             _write_source(store, row)
         elif as_json:
@@ -193,7 +205,7 @@ def cat_verb(
     return Exit.DONE
 
 
-def _primed(items: Iterator[bytes]) -> Iterator[bytes]:
+def _primed(items: Iterator[_T]) -> Iterator[_T]:
     """Take the first item, so that damaged evidence is found before anything is written."""
     first = next(items, None)
     return items if first is None else chain((first,), items)
@@ -226,30 +238,31 @@ def grep_verb(
     """Search what users, models and tools said, line by line, by regular expression."""
     search = Search(compile_pattern(pattern, is_fixed=fixed, ignore_case=ignore_case), tool)
     with opened_store(ctx.obj) as store:
-        rows = chosen_sessions(store, sessions or ("all",))
+        rows, search.damaged = chosen_sessions(store, sessions or ("all",))
         if as_json:
             output.write_document(_grep_fields(store, rows, pattern, search))
         else:
             output.write_lines(match_lines(search.matches(store, rows)))
             output.say(_grep_summary(search))
-    return Exit.DONE
+    return say_damaged(search.damaged)
 
 
-def _grep_fields(store: Store, rows: Iterable[SessionRow], pattern: str, search: Search) -> Fields:
-    for row in rows:
-        check_events(store, row)
+def _grep_fields(store: Store, rows: Sequence[SessionRow], pattern: str, search: Search) -> Fields:
+    matches = _primed(search.matches(store, rows))
     yield from _schema("grep")
     yield "pattern", pattern
     yield "tool", search.tool
-    yield "matches", search.matches(store, rows)
+    yield "matches", matches
     yield "sessions_searched", search.n_sessions
     yield "events_searched", search.n_events
     yield "events_cut", search.n_cut
+    yield "damaged", tuple(search.damaged)
 
 
 def _grep_summary(search: Search) -> str:
-    cut = f"; {search.n_cut} events were searched in part, they are very long"
+    cut = f"; {counted(search.n_cut, 'very long event')} searched in part"
     return (
-        f"redrive: {search.n_matches} lines match, {search.n_events} events in"
-        f" {search.n_sessions} sessions searched{cut if search.n_cut else ''}"
+        f"redrive: {counted(search.n_matches, 'line matches', 'lines match')},"
+        f" {counted(search.n_events, 'event')} in"
+        f" {counted(search.n_sessions, 'session')} searched{cut if search.n_cut else ''}"
     )

@@ -6,6 +6,7 @@ import msgspec
 from redrive.cli import output
 from redrive.cli.exits import Exit
 from redrive.cli.options import json_option, opened_store
+from redrive.reports.counts import counted
 
 
 @click.command("verify")
@@ -43,7 +44,9 @@ def verify_verb(
             f" {output.escape(fault.fault)}"
             for fault in result.faults
         ]
-        lines.append(f"{result.checked} digests checked, {len(result.faults)} faults")
+        lines.append(
+            f"{counted(result.checked, 'digest')} checked, {counted(len(result.faults), 'fault')}"
+        )
         output.write_lines(lines)
     return Exit.DONE if result.is_ok else Exit.VIOLATED
 
