@@ -18,6 +18,7 @@ from redrive.audit.duplicates import has_duplicate_keys
 from redrive.audit.facts import Item, StepFacts
 from redrive.audit.gaps import InputClass, ProvenanceGap, make_gap
 from redrive.audit.manifest import State
+from redrive.audit.references import APIS
 from redrive.audit.sent import CACHE_FIELDS, PARAMETERS, Body, SentScanner, SentText
 from redrive.record.event import (
     Derived,
@@ -119,7 +120,10 @@ def _judge_request(request: ModelRequest, scanner: SentScanner, found: Findings)
     if request.body is not None:
         if request.context is not None and request.context != request.body:
             found.notes.append("context differs from request.body; the body counts")
-        return _judge_sent("request.body", scanner.scan_body(request.body), found)
+        sent = scanner.scan_body(request.body)
+        if request.api in APIS:
+            _judge_shape(sent, found)
+        return _judge_sent("request.body", sent, found)
     if request.context is not None:
         return _judge_sent("context", scanner.scan_context(request.context), found)
     if not isinstance(request.parts, UnsetType):
@@ -127,6 +131,16 @@ def _judge_request(request: ModelRequest, scanner: SentScanner, found: Findings)
     elif not request.truncated:
         found.gaps.append(make_gap("nothing_sent", "request"))
     return None
+
+
+def _judge_shape(sent: SentText, found: Findings) -> None:
+    """Judge whether a body is what its API takes; what it points at is not known otherwise."""
+    unmet = {} if sent.body is None else sent.body.malformed
+    gaps = [(f"request.body.{name}", expected) for name, expected in unmet.items()]
+    if sent.unmet is not None:
+        gaps.append(("request.body", sent.unmet))
+    for place, expected in gaps:
+        found.gaps.append(make_gap("unreadable_body", place, place=place, expected=expected))
 
 
 def _judge_sent(place: str, sent: SentText, found: Findings) -> Body | None:

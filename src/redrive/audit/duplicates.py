@@ -32,9 +32,15 @@ def has_duplicate_keys(text: str) -> bool:
     if not text.startswith(_OPENERS) and not text.lstrip().startswith(_OPENERS):
         return False
     try:
-        written = _encode(_decode(text))
+        value = _decode(text)
     except (ValueError, RecursionError):
         return _scan(text)
+    return lost_keys(text, value)
+
+
+def lost_keys(text: str, value: Any) -> bool:
+    """Say the same of a text and the value that a strict decoder made of it."""
+    written = _encode(value)
     if written.count(b'"') == text.count('"') and not ("\\" in text and _ESCAPED_QUOTE in text):
         return False
     return _scan(text)

@@ -70,6 +70,7 @@ CAUSES: Mapping[str, Cause] = {
     "redaction_mark": Cause(
         _INPUT, "{place} holds the redaction mark {mark!r}", "keep it unredacted in the store"
     ),
+    "unreadable_body": Cause(_INPUT, "the stored {place} is not {expected}", _KEEP_BODY),
     "by_reference": Cause(
         _INPUT, "sent by reference; its bytes are not stored", "store what the reference names"
     ),

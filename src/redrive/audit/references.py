@@ -9,11 +9,12 @@ tool that the provider runs. The same words inside a tool's arguments or result 
 Source: DESIGN.md §4 "input".
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from redrive import canonical
 
+APIS = frozenset({"anthropic.messages", "openai.chat", "openai.responses"})
 # Fields of the body: what they name lies at the provider.
 BODY_FIELDS: Mapping[str, str] = {
     "previous_response_id": "previous_response_id",
@@ -40,17 +41,33 @@ CLIENT_TOOL_PREFIXES = (
 )
 # Content parts: type → where its reference stands, as paths through objects.
 PART_REFERENCES: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    "audio_url": (("audio_url", "url"), ("audio_url",)),
+    "computer_screenshot": (("file_id",), ("image_url",)),
     "container_upload": (("file_id",),),
     "document": (("source", "url"), ("source", "file_id")),
     "file": (("file", "file_id"), ("file_id",)),
     "image": (("source", "url"), ("source", "file_id")),
-    "image_url": (("image_url", "url"),),
-    "input_audio": (("file_id",),),
+    "image_url": (("image_url", "url"), ("image_url",)),
+    "input_audio": (("file_id",), ("audio", "id"), ("input_audio", "id")),
     "input_file": (("file_id",), ("file_url",)),
-    "input_image": (("file_id",), ("image_url",)),
+    "input_image": (("file_id",), ("image_url",), ("image_url", "url")),
     "item_reference": (("id",),),
+    "video_url": (("video_url", "url"), ("video_url",)),
 }
-_NEEDLES = ('"file_id"', '"file_url"', '"image_url"', '"url"', '"item_reference"')
+# A message of its own: an earlier answer in sound is given by its id.
+_MESSAGE_REFERENCES = {"audio": ("audio", "id")}
+_NEEDLES = (
+    '"file_id"',
+    '"file_url"',
+    '"image_url"',
+    '"audio_url"',
+    '"video_url"',
+    '"url"',
+    '"audio"',
+    '"input_audio"',
+    '"item_reference"',
+    "\\u00",  # an escape may spell any of them
+)
 _SHOWN_CHARS = 120
 _NESTED = ("content", "output")
 
@@ -87,6 +104,15 @@ def tool_references(tools: object) -> Iterator[Reference]:
             yield Reference(kind[:_SHOWN_CHARS], is_provider_side=True)
 
 
+def is_tool_list(tools: object) -> bool:
+    """Say whether the tools of a body are what each API takes: a list of objects, or nothing."""
+    if tools is None:
+        return True
+    return isinstance(tools, list) and all(
+        isinstance(tool, dict) and isinstance(tool.get("type", ""), str | None) for tool in tools
+    )
+
+
 def may_hold_parts(text: str) -> bool:
     """Say whether a body's text could hold a content part by reference; false is certain."""
     return any(needle in text for needle in _NEEDLES)
@@ -111,8 +137,15 @@ def part_references(messages: object) -> Iterator[Reference]:
 def _part(part: Mapping[str, Any]) -> Iterator[Reference]:
     kind = canonical.get_field(part, "type", str) or ""
     for path in PART_REFERENCES.get(kind, ()):
-        value: Any = part
-        for name in path:
-            value = value.get(name) if isinstance(value, dict) else None
-        if isinstance(value, str) and value and not value.startswith("data:"):
-            yield Reference(f"{kind} {value[:_SHOWN_CHARS]}")
+        yield from _pointed_at(kind, part, path)
+    if "role" in part:
+        for name, path in _MESSAGE_REFERENCES.items():
+            yield from _pointed_at(name, part, path)
+
+
+def _pointed_at(kind: str, part: Mapping[str, Any], path: Iterable[str]) -> Iterator[Reference]:
+    value: Any = part
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    if isinstance(value, str) and value and not value.startswith("data:"):
+        yield Reference(f"{kind} {value[:_SHOWN_CHARS]}")

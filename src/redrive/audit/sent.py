@@ -4,7 +4,8 @@ Knows texts that were sent to a model. Must not know events or gaps.
 
 Contexts grow by a few messages per step, so a scan of each whole text would be quadratic in the
 messages. Where a text is the one before with a run of JSON values inserted, only these are
-scanned: such a run can stand only in a list or inside a string, and neither changes a field.
+scanned: such a run can stand only in a list or inside a string, and neither changes a field. That
+the whole is still JSON is checked each time, by a decoder that skips what it passes.
 
 Source: DESIGN.md §4, §10 "Bytes sent"; docs/performance.md.
 """
@@ -17,7 +18,7 @@ from msgspec import Raw
 
 from redrive import canonical
 from redrive.audit import references
-from redrive.audit.duplicates import has_duplicate_keys
+from redrive.audit.duplicates import has_duplicate_keys, lost_keys
 from redrive.audit.redaction import find_mark
 from redrive.audit.references import Reference
 from redrive.record.texts import common_prefix
@@ -31,7 +32,7 @@ _PARAMETER_NAMES = {
 CACHE_FIELDS = ("cache_prompt", "prompt_cache_key", "prompt_cache_retention")
 _CACHE_NEEDLE = '"cache_control"'
 _GROWTH_FROM_CHARS = 2048
-_MARK_OVERLAP_CHARS = 80
+_AROUND_CHARS = 512
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_any = msgspec.json.Decoder().decode
 
@@ -44,20 +45,26 @@ class Body(msgspec.Struct, frozen=True):
         parameters: sampling parameters by their neutral name; `null` counts as absent.
         references: what the body only points at, in order of appearance, each once.
         has_cache: whether it asks for a prompt cache.
+        malformed: fields of another type than an API takes, with the type that was expected.
     """
 
     model: str | None
     parameters: Mapping[str, Any]
     references: tuple[Reference, ...]
     has_cache: bool
+    malformed: Mapping[str, str] = {}
 
 
 class SentText(msgspec.Struct, frozen=True):
-    """What was found in one text; `body` is absent where it is no body, or no JSON object."""
+    """What was found in one text.
+
+    `body` is absent where it is no body; `unmet` says what a body was expected to be and is not.
+    """
 
     mark: str | None
     has_duplicates: bool
     body: Body | None = None
+    unmet: str | None = None
 
 
 class SentScanner:
@@ -83,12 +90,14 @@ class _Growth:
         self._text = ""
         self._found = SentText(None, has_duplicates=False)
         self._tail_chars = 1
+        self._is_strict = False
 
     def scan(self, text: str, *, is_body: bool) -> SentText:
         found = self._scan_growth(text) if len(self._text) >= _GROWTH_FROM_CHARS else None
-        if found is None:
-            body = _read_body(text) if is_body else None
-            found = SentText(find_mark(text), has_duplicate_keys(text), body)
+        if found is None and is_body:
+            found, self._is_strict = _scan_body(text)
+        elif found is None:
+            found = SentText(find_mark(text), has_duplicate_keys(text))
         self._text, self._found = text, found
         return found
 
@@ -99,13 +108,25 @@ class _Growth:
             return None
         end = cut + len(text) - len(self._text)
         values = _decode_values(text[cut:end])
-        if values is None:
-            return None
         before = self._found
-        around = text[max(0, cut - _MARK_OVERLAP_CHARS) : end + _MARK_OVERLAP_CHARS]
+        if values is None or before.unmet is not None:
+            return None
+        if before.body is not None and not self._is_whole(text, cut, end):
+            return None
+        around = text[max(0, cut - _AROUND_CHARS) : end + _AROUND_CHARS]
         has_duplicates = before.has_duplicates or has_duplicate_keys(_as_list(text[cut:end]))
         body = None if before.body is None else _grow_body(before.body, text[cut:end], values)
         return SentText(before.mark or find_mark(around), has_duplicates, body)
+
+    def _is_whole(self, text: str, cut: int, end: int) -> bool:
+        """Say whether a grown body is one JSON object still.
+
+        No decoder skips what strict ones refuse: there, the list that grew must be seen to end.
+        """
+        if self._is_strict:
+            return _is_object(text)
+        ends_list = text[end : end + _AROUND_CHARS].lstrip().startswith("]")
+        return ends_list and _is_object(f'{{"a":[0{text[cut:end]}]}}')
 
     def _insertion(self, text: str) -> int | None:
         """Find where the last text was cut open to insert; remembers the place for the next."""
@@ -143,54 +164,59 @@ def _grow_body(body: Body, segment: str, values: list[Any]) -> Body:
     merged = tuple(dict.fromkeys((*body.references, *found)))
     if has_cache == body.has_cache and merged == body.references:
         return body
-    return Body(body.model, body.parameters, merged, has_cache)
+    return msgspec.structs.replace(body, references=merged, has_cache=has_cache)
 
 
-def _read_body(text: str) -> Body | None:
-    """Read the fields of a body; `None` where it is no JSON object."""
+def _is_object(text: str) -> bool:
+    """Say whether a strict decoder takes a text as one JSON object; its values are skipped."""
     try:
-        fields: Mapping[str, Any] = _decode_fields(text)
+        _decode_fields(text)
     except (ValueError, RecursionError):
-        fields = _read_odd_body(text)
-        if not fields:
-            return None
-    wanted = {
-        name: canonical.decode_value(bytes(fields[name])) for name in _WANTED if name in fields
-    }
-    found = [*references.field_references(wanted), *references.tool_references(wanted.get("tools"))]
+        return False
+    return True
+
+
+def _scan_body(text: str) -> tuple[SentText, bool]:
+    """Scan a whole body; say too whether strict decoders take it."""
+    mark = find_mark(text)
+    try:
+        value, is_exact, is_strict = _decode_any(text), True, True
+    except (ValueError, RecursionError):
+        value, is_exact, is_strict = *_decode_odd(text), False
+    if not isinstance(value, dict):
+        return SentText(mark, has_duplicate_keys(text), unmet="one JSON object"), False
+    has_duplicates = lost_keys(text, value) if is_strict else has_duplicate_keys(text)
+    if not is_exact:
+        return SentText(mark, has_duplicates, unmet="one JSON object of exact numbers"), False
+    return SentText(mark, has_duplicates, _read_body(value, text)), is_strict
+
+
+def _decode_odd(text: str) -> tuple[Any, bool]:
+    """Decode what strict decoders refuse (a lone surrogate, a long integer), and say if exactly."""
+    try:
+        decoded = canonical.decode(text)
+    except ValueError:
+        return None, False
+    return decoded.value, decoded.is_exact
+
+
+def _read_body(fields: Mapping[str, Any], text: str) -> Body:
+    """Read the fields of a body."""
+    tools = fields.get("tools")
+    found = [*references.field_references(fields), *references.tool_references(tools)]
     if references.may_hold_parts(text):
-        lists = [canonical.decode_value(bytes(fields[name])) for name in _LISTS if name in fields]
-        found.extend(references.part_references(lists))
-    model = wanted.get("model")
+        found.extend(references.part_references([fields.get(name) for name in _LISTS]))
     return Body(
-        model=model if isinstance(model, str) else None,
+        model=canonical.get_field(fields, "model", str),
         parameters={
-            _PARAMETER_NAMES[name]: value
-            for name, value in wanted.items()
-            if name in _PARAMETER_NAMES and value is not None
+            neutral: fields[name]
+            for name, neutral in _PARAMETER_NAMES.items()
+            if fields.get(name) is not None
         },
         references=tuple(dict.fromkeys(found)),
-        has_cache=any(wanted.get(name) for name in CACHE_FIELDS) or _CACHE_NEEDLE in text,
+        has_cache=any(fields.get(name) for name in CACHE_FIELDS) or _CACHE_NEEDLE in text,
+        malformed={} if references.is_tool_list(tools) else {"tools": "a list of tools"},
     )
 
 
-def _read_odd_body(text: str) -> Mapping[str, Raw]:
-    """Read a body that strict decoders refuse (a lone surrogate, a long integer)."""
-    try:
-        value = canonical.decode_value(text)
-    except ValueError:
-        return {}
-    if not isinstance(value, dict):
-        return {}
-    return {name: Raw(canonical.encode(field)) for name, field in value.items()}
-
-
 _LISTS = ("messages", "input", "system", "instructions")
-_WANTED = (
-    "model",
-    "tools",
-    *_PARAMETER_NAMES,
-    *CACHE_FIELDS,
-    *references.BODY_FIELDS,
-    *references.PROVIDER_FIELDS,
-)

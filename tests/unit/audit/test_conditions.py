@@ -8,6 +8,7 @@ from msgspec import UNSET
 
 from redrive.audit.closure import audit
 from redrive.audit.conditions import CAPTURES, SERVING_STATE, judge_captures
+from redrive.audit.gaps import InputClass
 from redrive.audit.report import AuditReport
 from redrive.record.event import (
     FLAG_UNREPRESENTABLE,
@@ -255,6 +256,33 @@ def test_with_a_body_an_absent_parameter_is_a_known_absence() -> None:
 def test_a_null_or_hostile_seed_in_the_body_is_not_recorded() -> None:
     for seed in ("null", '"7"', "true"):
         assert causes(audit_request(body=f'{{"seed":{seed}}}', sampling=None)) == ["no_seed"]
+
+
+@pytest.mark.parametrize("api", ["openai.chat", "openai.responses", "anthropic.messages"])
+@pytest.mark.parametrize("body", ["", '""', "not json", '{"a":1', '\ufeff{"a":1}', '{"a":1e400}'])
+def test_a_body_of_a_known_api_that_is_not_one_json_object_opens_input(api: str, body: str) -> None:
+    report = audit_request(api=api, body=body)
+    assert causes(report) == ["unreadable_body"]
+    gap = report.steps[0].missing[0]
+    assert (gap.what, gap.input_class) == ("request.body", InputClass.INPUT)
+    assert gap.reason.startswith("the stored request.body is not one JSON object")
+    assert not report.steps[0].decision_closed
+    assert audit_request(api="other", body=body).is_closed
+
+
+def test_tools_of_a_known_api_that_are_no_list_open_input() -> None:
+    body = '{"tools":{"type":"web_search"}}'
+    report = audit_request(api="openai.chat", body=body)
+    assert causes(report) == ["unreadable_body"]
+    assert report.steps[0].missing[0].what == "request.body.tools"
+    assert audit_request(api="other", body=body).is_closed
+
+
+def test_a_mark_that_an_escape_spells_is_found_in_body_and_arguments() -> None:
+    assert causes(audit_request(body='{"input":"\\u0052EDACTED"}')) == ["redaction_mark"]
+    call = ToolCall("t", arguments_text='{"key":"\\u0052EDACTED"}')
+    built = SessionBuilder().decision().call(call, "c1").result("c1", 1)
+    assert causes(built.audit()) == ["incomplete_arguments"]
 
 
 def test_a_body_that_is_no_json_tells_no_parameters() -> None:

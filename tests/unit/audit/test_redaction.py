@@ -1,3 +1,5 @@
+import json
+
 import pytest
 
 from redrive.audit.redaction import MARKS, find_mark, may_hold_mark
@@ -11,6 +13,11 @@ MARKED = [
     '"\\u003credacted\\u003e"',
     "xxxxxxxx",
     "************",
+    '"\\u0052EDACTED"',
+    '"\\u005b\\u0052EDACTED\\u005D"',
+    '"\\u002a' + "*" * 7 + '"',
+    r'"{\"key\":\"\\u0052\\u0045DACTED\"}"',
+    r'"\"{\\\"key\\\":\\\"\\\\u0052EDACTED\\\"}\""',
 ]
 PLAIN = [
     "",
@@ -21,6 +28,8 @@ PLAIN = [
     "xxxxxxx",
     "*******",
     "xxxx****",
+    '"\\u0041REDACTED"',
+    '"\\u00e9 \\u0e01 \\u0052"',
 ]
 
 
@@ -37,6 +46,15 @@ def test_what_only_resembles_a_mark_is_none(text: str) -> None:
 
 def test_a_mark_is_shown_cut() -> None:
     assert find_mark("*" * 500) == "*" * 60
+
+
+def test_escapes_are_followed_four_texts_deep_and_no_further() -> None:
+    text = '"\\u0052EDACTED"'
+    found = []
+    for _ in range(5):
+        found.append(find_mark(text))
+        text = json.dumps(text)
+    assert found == ["REDACTED"] * 4 + [None]
 
 
 def test_every_pattern_needs_its_needle() -> None:

@@ -7,6 +7,7 @@ from redrive.audit.references import (
     PART_REFERENCES,
     Reference,
     field_references,
+    is_tool_list,
     may_hold_parts,
     part_references,
     tool_references,
@@ -64,6 +65,12 @@ PARTS = [
     {"type": "input_file", "file_url": "https://example.org/a.pdf"},
     {"type": "container_upload", "file_id": "file_1"},
     {"type": "item_reference", "id": "msg_1"},
+    {"type": "image_url", "image_url": "https://example.org/cat.png"},
+    {"type": "input_image", "image_url": {"url": "https://example.org/cat.png"}},
+    {"type": "input_audio", "audio": {"id": "audio_1"}},
+    {"type": "input_audio", "input_audio": {"id": "audio_1"}},
+    {"type": "audio_url", "audio_url": "https://example.org/a.wav"},
+    {"type": "video_url", "video_url": {"url": "https://example.org/a.mp4"}},
 ]
 
 
@@ -71,6 +78,22 @@ PARTS = [
 def test_a_content_part_by_reference_is_found_inside_messages(part: dict[str, Any]) -> None:
     nested = [{"role": "user", "content": [{"type": "text", "text": "see"}, part]}]
     assert len(list(part_references(nested))) == 1
+
+
+def test_an_earlier_answer_in_sound_by_its_id_is_found() -> None:
+    message = {"role": "assistant", "audio": {"id": "audio_1"}}
+    assert list(part_references([message])) == [Reference("audio audio_1")]
+    assert list(part_references([{"role": "assistant", "audio": None}])) == []
+
+
+@pytest.mark.parametrize("tools", [None, [], [{"name": "t"}], [{"type": None}]])
+def test_nothing_or_a_list_of_objects_is_a_list_of_tools(tools: object) -> None:
+    assert is_tool_list(tools)
+
+
+@pytest.mark.parametrize("tools", [{}, {"type": "web_search"}, "t", 0, [1], [{"type": ["x"]}]])
+def test_anything_else_is_no_list_of_tools(tools: object) -> None:
+    assert not is_tool_list(tools)
 
 
 def test_a_part_inside_a_tool_result_of_the_api_is_found() -> None:
@@ -87,6 +110,8 @@ def test_a_part_inside_a_tool_result_of_the_api_is_found() -> None:
         {"type": "tool_use", "input": {"file_id": "file_1", "type": "file"}},
         {"type": ["image_url"], "image_url": "https://example.org"},
         {"type": "text", "text": "https://example.org/cat.png"},
+        {"type": "text", "audio": {"id": "audio_1"}},
+        {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}},
     ],
 )
 def test_inline_bytes_and_data_of_tools_are_no_references(part: dict[str, Any]) -> None:
@@ -97,4 +122,5 @@ def test_the_prefilter_lets_every_known_part_pass() -> None:
     for kind, paths in PART_REFERENCES.items():
         for path in paths:
             assert may_hold_parts(f'{{"type":"{kind}","{path[-1]}":"x"}}')
+    assert may_hold_parts('{"type":"input_file","file_\\u0069d":"x"}')
     assert not may_hold_parts('{"role":"user","content":"hi"}')

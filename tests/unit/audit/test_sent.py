@@ -27,9 +27,36 @@ def test_a_hostile_model_name_is_not_recorded() -> None:
     assert body_of('{"model":["m"]}').model is None
 
 
-@pytest.mark.parametrize("text", ["", "[]", "not json", '"x"', '{"a":', "[" * 100_000])
+NO_OBJECT = ["", '""', "[]", "not json", '"x"', '{"a":', '\ufeff{"a":1}', "[" * 100_000, "{} {}"]
+DEEP = '{"a":' + "[" * 100_000 + "]" * 100_000 + "}"
+INEXACT = ['{"a":1e400}', '{"a":[NaN]}', '{"a":-Infinity}', '{"seed":1' + "0" * 4400 + "}"]
+
+
+@pytest.mark.parametrize("text", [*NO_OBJECT, DEEP])
 def test_what_is_no_json_object_is_no_body(text: str) -> None:
-    assert SentScanner().scan_body(text).body is None
+    found = SentScanner().scan_body(text)
+    assert (found.body, found.unmet) == (None, "one JSON object")
+
+
+@pytest.mark.parametrize("text", INEXACT)
+def test_a_body_with_a_number_that_cannot_be_represented_is_not_read(text: str) -> None:
+    found = SentScanner().scan_body(text)
+    assert (found.body, found.unmet) == (None, "one JSON object of exact numbers")
+
+
+@pytest.mark.parametrize("tools", ["{}", '{"type":"web_search"}', '"t"', "[1]", '[{"type":1}]'])
+def test_tools_that_are_no_list_of_tools_are_malformed(tools: str) -> None:
+    assert body_of(f'{{"tools":{tools}}}').malformed == {"tools": "a list of tools"}
+
+
+@pytest.mark.parametrize("tools", ["null", "[]", '[{"type":"function"},{"name":"t"}]'])
+def test_tools_in_a_list_are_not_malformed(tools: str) -> None:
+    assert body_of(f'{{"tools":{tools}}}').malformed == {}
+
+
+def test_a_reference_under_an_escaped_key_is_found() -> None:
+    text = '{"messages":[{"content":[{"type":"input_file","file_\\u0069d":"file-1"}]}]}'
+    assert body_of(text).references == (Reference("input_file file-1"),)
 
 
 def test_a_body_with_a_lone_surrogate_is_read_all_the_same() -> None:
@@ -131,6 +158,29 @@ def test_a_grown_text_that_is_no_body_stays_none() -> None:
         None,
         None,
     ]
+
+
+LONE = '{"seed":1,"user":"\\ud83d","messages":[{"content":"' + LONG + '"}]}'
+
+
+@pytest.mark.parametrize("inserted", [',{"role":"user"}', ', {"a": {"b": 1}}', ',{"a":"xxxxxxxx"}'])
+def test_a_body_with_a_lone_surrogate_grows_too(inserted: str) -> None:
+    texts = [LONE, LONE[:-2] + inserted + LONE[-2:]]
+    assert grow(texts) == [SentScanner().scan_body(text) for text in texts]
+
+
+@pytest.mark.parametrize("first", [written(FIRST), LONE])
+@pytest.mark.parametrize(("at", "inserted"), [(-1, ',{"x":1}'), (-2, ","), (0, '{"x":1}')])
+def test_a_body_that_an_insertion_broke_is_no_body(first: str, at: int, inserted: str) -> None:
+    end = len(first) + at if at else 0
+    found = grow([first, first[:end] + inserted + first[end:]])
+    assert [one.unmet for one in found] == [None, "one JSON object"]
+
+
+def test_a_body_that_an_insertion_mended_is_one() -> None:
+    torn = '{"messages":["' + LONG + '" 2]}'
+    found = grow([torn, torn.replace('" 2', '",{}, 2')])
+    assert [one.unmet for one in found] == ["one JSON object", None]
 
 
 MESSAGES = st.lists(
