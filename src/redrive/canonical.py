@@ -67,6 +67,65 @@ def decode_value(data: bytes | str) -> Any:
     return decode(data).value
 
 
+def split_members(text: str) -> tuple[tuple[str, str], ...]:
+    """Split the text of one JSON object into its members.
+
+    Returns:
+        Key and value text of each member, in order; values are verbatim, and a key that stands
+        twice is given twice.
+
+    Raises:
+        ValueError: the text is not exactly one JSON object, is nested too deeply, or holds NaN or
+            an infinity, which are no JSON.
+    """
+    members: list[tuple[str, str]] = []
+    place = _skip_sign(text, 0, "{")
+    is_open = text[place : place + 1] != "}"
+    while is_open:
+        if text[place : place + 1] != '"':
+            raise ValueError(f"no key at character {place}")
+        key, place = _scan_value(text, place)
+        start = _skip_sign(text, place, ":")
+        _, end = _scan_value(text, start)
+        members.append((key, text[start:end]))
+        place = _skip_space(text, end)
+        is_open = text[place : place + 1] == ","
+        if is_open:
+            place = _skip_space(text, place + 1)
+    if _skip_sign(text, place, "}") != len(text):
+        raise ValueError(f"more than one JSON object, at character {place}")
+    return tuple(members)
+
+
+def _skip_sign(text: str, place: int, sign: str) -> int:
+    """Give the place of what follows a sign, white space on both sides left out."""
+    place = _skip_space(text, place)
+    if text[place : place + 1] != sign:
+        raise ValueError(f"no {sign!r} at character {place}")
+    return _skip_space(text, place + 1)
+
+
+def _skip_space(text: str, place: int) -> int:
+    while text[place : place + 1] in _SPACE:
+        place += 1
+    return place
+
+
+def _scan_value(text: str, place: int) -> tuple[Any, int]:
+    try:
+        return _scan(text, place)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+
+
+def _refuse_constant(word: str) -> None:
+    raise ValueError(f"{word} is not JSON")
+
+
+_SPACE = frozenset(" \t\n\r")
+_scan = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_refuse_constant).raw_decode
+
+
 def _decode_tolerant(data: bytes | str) -> DecodedJson:
     """Decode what the strict decoder refuses but JSON allows: lone surrogates, long integers."""
     text = data if isinstance(data, str) else bytes(data).decode("utf-8")

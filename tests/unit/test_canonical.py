@@ -164,3 +164,40 @@ def test_a_field_of_another_type_counts_as_not_recorded():
     assert canonical.get_field(fields, "flag", bool) is True
     assert canonical.get_field(fields, "text", int) is None
     assert canonical.get_field(fields, "none", str) is None
+
+
+def test_members_are_split_verbatim_and_in_order():
+    text = ' { "a" : 1.0 ,"a":{"b":1,"b":2},\t"\\ud800":"\\u00e9" } \n'
+    assert canonical.split_members(text) == (
+        ("a", "1.0"),
+        ("a", '{"b":1,"b":2}'),
+        ("\ud800", '"\\u00e9"'),
+    )
+    assert canonical.split_members("{ }") == ()
+    assert canonical.split_members('{"n":' + "7" * 5000 + "}") == (("n", "7" * 5000),)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[1]",
+        "{",
+        "}",
+        '{"a"}',
+        '{"a":}',
+        '{"a":1',
+        '{"a":1,}',
+        '{"a":1 "b":2}',
+        "{1:2}",
+        '{"a":1}x',
+        '{"a":1}{}',
+        '{"a":NaN}',
+        '{"a":-Infinity}',
+        '{"a":' + "[" * 100_000,
+        "\ufeff{}",
+    ],
+)
+def test_what_is_not_exactly_one_object_has_no_members(text):
+    with pytest.raises(ValueError, match=r"character|Expecting|delimiter|JSON|deeply"):
+        canonical.split_members(text)

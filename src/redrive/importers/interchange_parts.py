@@ -35,7 +35,7 @@ from redrive.importers.interchange_lines import (
     SessionLine,
 )
 from redrive.importers.typed_lines import Placed, members_of
-from redrive.record.decisions import JSON_CONTENT, parse_json_decision
+from redrive.record.decisions import JSON_CONTENT, JsonDecision, parse_json_decision
 from redrive.record.event import (
     ContextReplaced,
     Custom,
@@ -116,9 +116,16 @@ def _read_decision(placed: Placed[DecisionLine], decisions: str) -> Sequence[Par
     if decisions == JSON_CONTENT and not output.tool_calls:
         decided = parse_json_decision(output.text or "")
         if decided is not None:
-            asked = ToolCall(tool=decided.tool, arguments=decided.arguments)
-            parts.append((Kind.TOOL_CALL, asked, line.id))
+            parts.append((Kind.TOOL_CALL, _decided_call(decided), line.id))
     return parts
+
+
+def _decided_call(decided: JsonDecision) -> ToolCall:
+    """Keep arguments that hold a number without a form as the text that they are."""
+    arguments = decided.arguments
+    if isinstance(arguments, UnsetType) or canonical.decode(bytes(arguments)).is_exact:
+        return ToolCall(tool=decided.tool, arguments=arguments)
+    return ToolCall(tool=decided.tool, arguments_text=bytes(arguments).decode())
 
 
 _NO_OUTPUT, _NO_MODEL, _NO_REQUEST = Output(), ModelNames(), Request()

@@ -16,21 +16,41 @@ JSON_CONTENT = "json_content"
 
 
 class JsonDecision(msgspec.Struct, frozen=True):
-    """A tool and its arguments, as JSON; `UNSET` where the text gave none."""
+    """A decision that a text holds.
+
+    Attributes:
+        tool: the tool's name.
+        arguments: their JSON text, verbatim (half a character as its escape), so that a number
+            that no float can hold, and a key that stands twice, are still there to be seen;
+            `UNSET` where the text gave none.
+        further: the other members, in order, each value verbatim.
+    """
 
     tool: str
     arguments: Raw | UnsetType = UNSET
+    further: tuple[tuple[str, str], ...] = ()
 
 
 def parse_json_decision(text: str) -> JsonDecision | None:
-    """Parse an answer text; `None` for anything but an object with a string `tool`."""
+    """Parse an answer text.
+
+    Returns:
+        `None` for anything but one JSON object with a text `tool`. A text that names `tool` or
+        `arguments` twice does not say which one it means, and one with NaN is no JSON: neither is
+        a decision, and both are compared as the texts that they are.
+    """
     try:
-        value = canonical.decode_value(text)
+        members = canonical.split_members(canonical.safe_text(text))
     except ValueError:
         return None
-    if not isinstance(value, dict) or not isinstance(value.get("tool"), str):
+    found = dict(members)
+    further = tuple(member for member in members if member[0] not in _NAMED)
+    tool = canonical.decode_value(found.get("tool", "null"))
+    if not isinstance(tool, str) or len(found.keys() & _NAMED) + len(further) < len(members):
         return None
-    arguments = value.get("arguments", UNSET)
-    if isinstance(arguments, UnsetType):
-        return JsonDecision(value["tool"])
-    return JsonDecision(value["tool"], Raw(canonical.encode(arguments)))
+    if "arguments" not in found:
+        return JsonDecision(tool, UNSET, further)
+    return JsonDecision(tool, Raw(found["arguments"].encode()), further)
+
+
+_NAMED = frozenset({"tool", "arguments"})

@@ -217,16 +217,20 @@ def split_text(text: str, decisions: str) -> DecisionText:
     Args:
         text: the answer.
         decisions: `tool_calls` or `json_content`; under the latter a text that parses to
-            {tool, arguments} is a call, and only its further fields are left as text, canonically.
+            {tool, arguments} is a call, and only its further fields are left as text, canonically
+            where they have such a form, else as they were written.
     """
     if decisions != JSON_CONTENT or "{" not in text:
         return DecisionText(text)
     call = parse_json_decision(text)
     if call is None:
         return DecisionText(text)
-    fields = canonical.decode_value(text)
-    further = {name: fields[name] for name in fields if name not in ("tool", "arguments")}
-    if not further:
+    if not call.further:
         return DecisionText("", call)
-    data = canonical.encode(further)
-    return DecisionText((canonical_bytes(data) or data).decode(), call)
+    data = "{" + ",".join([f"{_key(name)}:{value}" for name, value in call.further]) + "}"
+    written = canonical_bytes(data.encode())
+    return DecisionText(data if written is None else written.decode(), call)
+
+
+def _key(name: str) -> str:
+    return canonical.encode(name).decode()

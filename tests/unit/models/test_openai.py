@@ -104,7 +104,7 @@ def test_the_key_comes_from_the_given_environment(server: Any) -> None:
 def test_a_decision_in_json_content_is_a_call(server: Any) -> None:
     text = '{"tool": "look_up", "arguments": {"code": "E08"}}'
     reply = asked(server, chat_text(text), decisions="json_content")
-    assert reply.calls == (CallAsked("look_up", Raw(b'{"code":"E08"}')),)
+    assert reply.calls == (CallAsked("look_up", Raw(b'{"code": "E08"}')),)
     assert (reply.text, reply.is_final) == (text, False)
     assert asked(server, chat_text(text)).is_final, "without the declaration it is a text"
     assert asked(server, chat_text("plain"), decisions="json_content").is_final

@@ -156,7 +156,7 @@ def test_under_json_content_a_decision_is_a_call_and_its_white_space_is_no_text(
     assert parts.rest == ""
     assert parts.call is not None
     assert parts.call.tool == "a"
-    assert bytes(parts.call.arguments) == b'{"x":1}'
+    assert bytes(parts.call.arguments) == b'{"x": 1}'
 
 
 def test_under_json_content_what_stands_beside_the_decision_is_text():
@@ -167,3 +167,35 @@ def test_under_json_content_what_stands_beside_the_decision_is_text():
 
 def test_what_stands_beside_a_decision_may_have_no_canonical_form():
     assert split_text('{"tool":"a","why":' + "[" * 300 + "]" * 300 + "}", "json_content").rest
+
+
+@pytest.mark.parametrize(
+    ("written", "other"),
+    [
+        ('{"a":1e999}', '{"a":"1e999"}'),
+        ('{"a":1,"a":2}', '{"a":2}'),
+        ('{"a":1,"a":2}', '{"a":2,"a":1}'),
+        ('{"n":{"a":1,"a":2}}', '{"n":{"a":2}}'),
+    ],
+)
+def test_under_json_content_arguments_without_a_canonical_form_equal_only_themselves(
+    written, other
+):
+    def signed(arguments):
+        call = split_text(f'{{"tool":"t","arguments":{arguments}}}', "json_content").call
+        return argument_digests(call.arguments, None).value
+
+    assert signed(written) == signed(written)
+    assert signed(written) != signed(other)
+    assert signed(written) == argument_digests(UNSET, written).value
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [('"why":1,"why":2', '"why":2'), ('"why":1e999', '"why":"1e999"')],
+)
+def test_under_json_content_the_rest_of_a_text_is_told_apart_byte_for_byte(ours, theirs):
+    one = split_text('{"tool":"t",' + ours + "}", "json_content")
+    two = split_text('{"tool":"t",' + theirs + "}", "json_content")
+    assert one.rest == "{" + ours + "}" != two.rest
+    assert one.call.tool == two.call.tool == "t"
