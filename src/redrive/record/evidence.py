@@ -13,12 +13,11 @@ Rules (DESIGN.md §5 "Evidence"):
 * what is served is decoded anew from stored bytes whose digest is checked.
 """
 
-import hashlib
 from array import array
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -163,17 +162,20 @@ def build_evidence(
     """
     cells: list[Cell] = []
     offsets = array("l", [0])
-    keys: defaultdict[str, defaultdict[bytes, list[int]]] = defaultdict(lambda: defaultdict(list))
+    keys: dict[str, dict[bytes, list[int]]] = {}
     events = reader.read_events(_seqs(trajectory.steps, pairing))
     for step in trajectory.steps:
         for seq in step.calls:
             cell = _build_cell(step.step, seq, pairing, events, has_mark)
             if cell.arguments != NOT_RECORDED:
-                keys[cell.tool][cell.arguments].append(len(cells))
+                of_tool = keys.setdefault(cell.tool, {})
+                if cell.arguments in of_tool:
+                    of_tool[cell.arguments].append(len(cells))
+                else:
+                    of_tool[cell.arguments] = [len(cells)]
             cells.append(cell)
         offsets.append(len(cells))
-    frozen = {tool: dict(of_tool) for tool, of_tool in keys.items()}
-    return ToolEvidenceStore(tuple(cells), offsets, frozen, pairing)
+    return ToolEvidenceStore(tuple(cells), offsets, keys, pairing)
 
 
 def _seqs(steps: Iterable[Step], pairing: Pairing) -> list[int]:
@@ -211,8 +213,9 @@ def _build_cell(
         event = next(events)
         result: ToolResult = _decode(event, _decode_result)
         status, gap = result.status, _result_gap(result)
-        digest = hashlib.sha256(event.payload).digest()
-        if gap is None and has_mark is not None and has_mark(bytes(event.payload)):
+        data = bytes(event.payload)
+        digest = sha256(data).digest()
+        if gap is None and has_mark is not None and has_mark(data):
             gap = Gap.MASKED
     return Cell(
         step, seq, answer, call.tool, arguments, source, digest, status, gap, called.call_id
@@ -248,19 +251,18 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 def open_evidence(cell: Cell, event: Event | None) -> Answer | None:
-    """Decode what a cell serves, from stored bytes; nothing of it is shared with another serving.
+    """Decode what a cell serves: a stretch of the stored bytes, which nothing can change.
 
     Returns:
         The answer; `None` where the bytes are not those that the cell was built from.
     """
     if event is None or event.seq != cell.result:
         return None
-    if hashlib.sha256(event.payload).digest() != cell.digest:
+    if sha256(event.payload).digest() != cell.digest:
         return None
     result: ToolResult = _decode(event, _decode_result)
-    if isinstance(result.result, UnsetType):
-        return None
-    return Answer(result.status, Raw(bytes(result.result)), event.seq)
+    value = result.result
+    return None if isinstance(value, UnsetType) else Answer(result.status, value, event.seq)
 
 
 class NearestCall(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ ones conflict, and the call counts as unanswered.
 Source: DESIGN.md §3 "DAG first".
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -53,46 +53,50 @@ def pair_results(
     Returns:
         The pairing. Calls and results without an id are never paired by position.
     """
-    open_calls: dict[str, list[list[int]]] = {}
-    given: dict[int, list[int]] = {}
+    ids = index.call_ids
+    open_calls: dict[str, list[int]] = {}
+    answers: dict[int, int] = {}
+    further: dict[int, list[int]] = {}
     orphans = list(opening)
     order: list[int] = []
     for calls, results in decisions:
-        by_id: dict[str, list[int]] = {}
+        own: dict[str, list[int]] = {}
         for call in calls:
-            order.append(call)
-            given[call] = []
-            if call in index.call_ids:
-                by_id.setdefault(index.call_ids[call], []).append(call)
-        for call_id, same in by_id.items():
-            open_calls.setdefault(call_id, []).append(same)
+            if call in ids:
+                own.setdefault(ids[call], []).append(call)
+        order += calls
+        open_calls |= own
         for result in results:
-            wanted = open_calls.get(index.call_ids.get(result, ""), ())
-            if not wanted:
+            nearest = open_calls.get(ids.get(result, ""))
+            if nearest is None:
                 orphans.append(result)
                 continue
-            nearest = wanted[-1]
-            call = next((c for c in nearest if not given[c]), nearest[0])
-            given[call].append(result)
-    return _settle(order, given, orphans, reader)
+            call = next((c for c in nearest if c not in answers), nearest[0])
+            if answers.setdefault(call, result) != result:
+                further.setdefault(call, []).append(result)
+    duplicates, conflicts = _settle(order, answers, further, reader)
+    unanswered = tuple([call for call in order if call not in answers])
+    return Pairing(answers, unanswered, tuple(orphans), conflicts, duplicates)
 
 
 def _settle(
-    order: list[int], given: dict[int, list[int]], orphans: list[int], reader: EventReader
-) -> Pairing:
-    answers, conflicts = {}, {}
-    unanswered, duplicates = [], []
-    for call in order:
-        results = given[call]
-        if not results:
-            unanswered.append(call)
-        elif len(results) == 1 or _all_equal(results, reader):
-            answers[call] = results[0]
-            duplicates.extend(results[1:])
-        else:
-            conflicts[call] = tuple(results)
-            unanswered.append(call)
-    return Pairing(answers, tuple(unanswered), tuple(orphans), conflicts, tuple(duplicates))
+    order: Sequence[int],
+    answers: dict[int, int],
+    further: Mapping[int, Sequence[int]],
+    reader: EventReader,
+) -> tuple[tuple[int, ...], dict[int, tuple[int, ...]]]:
+    """Tell the duplicates from the conflicts among further results; a conflict answers nothing."""
+    duplicates: list[int] = []
+    conflicts: dict[int, tuple[int, ...]] = {}
+    for call in order if further else ():
+        if call in further:
+            results = (answers[call], *further[call])
+            if _all_equal(results, reader):
+                duplicates += further[call]
+            else:
+                conflicts[call] = results
+                del answers[call]
+    return tuple(duplicates), conflicts
 
 
 def _all_equal(results: Sequence[int], reader: EventReader) -> bool:

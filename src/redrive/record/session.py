@@ -159,51 +159,49 @@ class IndexBuilder:
 
     def add(self, event: Event) -> None:
         """Take the next event."""
-        seq = len(self._kinds)
-        is_live = event.id not in self.dead
-        self._kinds.append(KIND_CODE[event.kind])
+        kind, flags, node_id = event.kind, event.flags, event.node_id
+        is_live = not self.dead or event.id not in self.dead
+        self._kinds.append(KIND_CODE[kind])
         self._live.append(is_live)
-        self._inherited.append(FLAG_INHERITED in event.flags)
+        self._inherited.append(FLAG_INHERITED in flags)
         if event.supersedes is not None:
             self.superseded.add(event.supersedes)
-        if not is_live or not event.node_id or event.kind in SESSION_KINDS:
+        if not is_live or not node_id or kind in SESSION_KINDS:
             self._event_node.append(NO_NODE)
             return
-        if event.call_id is not None:
-            self._call_ids[seq] = self._names.setdefault(event.call_id, event.call_id)
-        self._event_node.append(self._node_for(event))
-
-    def _node_for(self, event: Event) -> int:
-        number = self._numbers.get(event.node_id)
+        number = self._numbers.get(node_id)
         if number is None:
             number = self._add_node(event)
-        self._roles[number] |= _role_of(event)
+        self._event_node.append(number)
+        self._roles[number] |= _role_of(event) if flags else _ROLES[kind]
         if event.ts_ns is not None and event.ts_ns > self._ts[number]:
             self._ts[number] = event.ts_ns
-        if event.group is not None and self._node_group[number] == number:
-            groups = self._groups.setdefault(self._node_actor[number], {})
-            self._node_group[number] = groups.setdefault(event.group, number)
-        return number
+        if event.call_id is not None:
+            name = event.call_id
+            self._call_ids[len(self._kinds) - 1] = self._names.setdefault(name, name)
+        if event.group is not None:
+            self._join(number, event.group)
+
+    def _join(self, node: int, group: str) -> None:
+        """Make a node a piece of the decision that the first node of this group began."""
+        if self._node_group[node] == node:
+            of_actor = self._groups.setdefault(self._node_actor[node], {})
+            self._node_group[node] = of_actor.setdefault(group, node)
 
     def _add_node(self, event: Event) -> int:
-        number = len(self._parents)
+        number, parent, name = len(self._parents), ROOT, event.parent_id
         self._numbers[event.node_id] = number
-        self._parents.append(self._parent_of(event, number))
+        if name is not None:
+            self._has_links = True
+            parent = self._numbers.get(name, DANGLING)
+            if parent == DANGLING:  # a child may come before its parent
+                self._parent_names[number] = name
+        self._parents.append(parent)
         self._node_actor.append(self._actors.setdefault(event.actor, len(self._actors)))
         self._node_group.append(number)
         self._roles.append(0)
         self._ts.append(NO_TS)
         return number
-
-    def _parent_of(self, event: Event, number: int) -> int:
-        if event.parent_id is None:
-            return ROOT
-        self._has_links = True
-        parent = self._numbers.get(event.parent_id)
-        if parent is None:  # a child may come before its parent
-            self._parent_names[number] = event.parent_id
-            return DANGLING
-        return parent
 
     def build(self) -> SessionIndex:
         """Give the index; parents that came after their children are linked now."""

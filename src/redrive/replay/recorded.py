@@ -22,6 +22,7 @@ from redrive.record.evidence import Cell, ToolEvidenceStore, build_evidence
 from redrive.record.pairing import pair_path
 from redrive.record.session import EventReader, SessionIndex
 from redrive.record.signature import (
+    EMPTY_TEXT,
     CallSignature,
     DecisionSignature,
     argument_digests,
@@ -163,24 +164,29 @@ class _Reading:
     ) -> RecordedDecision:
         responses: list[ModelResponse] = [payload_of(next(events)) for _ in step.responses]
         text = "".join([response.text for response in responses])
-        parts = split_text(text, self.mode)
-        calls = tuple([CallSignature(cell.tool, cell.arguments) for cell in cells])
-        sources = tuple([cell.source for cell in cells])
-        call_ids = tuple([cell.call_id for cell in cells])
-        if parts.call is not None and not cells:
-            digests = argument_digests(parts.call.arguments, None)
-            calls = (CallSignature(parts.call.tool, digests.value),)
-            sources, call_ids = (digests.source,), (None,)
-        written = text_digest(text)
-        compared = written if parts.rest is text else text_digest(parts.rest)
+        signed, sources, call_ids = [], [], []
+        for cell in cells:
+            signed.append(CallSignature(cell.tool, cell.arguments))
+            sources.append(cell.source)
+            call_ids.append(cell.call_id)
+        compared = written = EMPTY_TEXT
+        if text:
+            parts = split_text(text, self.mode)
+            if parts.call is not None and not cells:
+                digests = argument_digests(parts.call.arguments, None)
+                signed.append(CallSignature(parts.call.tool, digests.value))
+                sources.append(digests.source)
+                call_ids.append(None)
+            written = text_digest(text)
+            compared = written if parts.rest is text else text_digest(parts.rest)
         return RecordedDecision(
-            step=step.step,
-            node_id=step.node_id,
-            request=step.request,
-            signature=DecisionSignature(compared, calls, is_final=False),
-            form=DecisionForm(written, sources, call_ids),
-            model=self._model(responses),
-            users=tuple([s for s in step.before if self.index.kind(s) is Kind.USER_MESSAGE]),
+            step.step,
+            step.node_id,
+            step.request,
+            DecisionSignature(compared, tuple(signed), is_final=False),
+            DecisionForm(written, tuple(sources), tuple(call_ids)),
+            self._model(responses),
+            tuple([s for s in step.before if self.index.kind(s) is Kind.USER_MESSAGE]),
         )
 
     def _model(self, responses: Iterable[ModelResponse]) -> ModelFingerprint:

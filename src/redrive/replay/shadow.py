@@ -173,11 +173,9 @@ def _ask(state: ShadowState, decision: int) -> tuple[ShadowState, Command]:
     recorded = state.recorded.get(decision)
     model = None if recorded is None else recorded.model
     if recorded is not None and recorded.request is not None and state.is_on_track:
-        request, turns = recorded.request, _NO_TURNS
-        command = AskModel(
-            decision, request, request, turns, is_rebuilt=False, recorded_model=model
-        )
-        return _give(state, command, base=request, turns=turns, pending=_NO_DECISION)
+        base = recorded.request
+        command = AskModel(decision, base, base, _NO_TURNS, is_rebuilt=False, recorded_model=model)
+        return _give(state, command, base=base, turns=_NO_TURNS, pending=_NO_DECISION)
     turns = (
         state.turns if state.pending is _NO_DECISION else state.turns.add(_turn(state, recorded))
     )
@@ -196,52 +194,51 @@ def _take_decision(
     state: ShadowState, command: AskModel, reply: ModelReply
 ) -> tuple[ShadowState, Command]:
     """Compare an answer with the record, and go on to its first call."""
-    reply, signature, form = _read_reply(reply, state.recorded.mode)
-    decision, recorded = command.decision, state.recorded.get(command.decision)
+    run, decision = state.recorded, command.decision
+    recorded = run.get(decision)
+    reply, signature, form = _read_reply(reply, run.mode)
     ends = reply.is_final and _ends_run(state, recorded, reply)
     # Where the record stops at a decision that did not end the run, it does not say what came
     # next: an end at this very place is no difference.
-    is_cut = decision == len(state.recorded.decisions) and not state.recorded.is_ended
-    if ends and not is_cut:
+    if ends and (run.is_ended or decision != len(run.decisions)):
         signature = msgspec.structs.replace(signature, is_final=True)
-    is_equal = recorded is not None and recorded.signature == signature
-    decided = ReplayedDecision(
-        decision=decision,
-        signature=signature if recorded is None or not is_equal else recorded.signature,
-        form=form,
-        is_rebuilt=command.is_rebuilt,
-        model=reply.model,
-        reply=None if is_equal else reply,
-    )
-    used = state.used
-    if state.is_on_track and not is_equal:
-        store = state.recorded.evidence
+    found: ModelReply | None = reply
+    is_on_track, used = False, state.used
+    if recorded is not None and recorded.signature == signature:
+        signature, found, is_on_track = recorded.signature, None, state.is_on_track
+    elif state.is_on_track:
+        store = run.evidence
         used = Cursor((store.used_by(store.count_before(decision)),))
-    state = msgspec.structs.replace(
-        state,
-        is_on_track=state.is_on_track and is_equal,
-        used=used,
-        decisions=state.decisions.add(decided),
-        pending=_Pending(decision, reply, signature, ends),
+    decided = ReplayedDecision(decision, signature, form, command.is_rebuilt, reply.model, found)
+    pending = _Pending(decision, reply, signature, ends)
+    return _serve_next(
+        msgspec.structs.replace(
+            state,
+            is_on_track=is_on_track,
+            used=used,
+            decisions=state.decisions.add(decided),
+            pending=pending,
+        )
     )
-    return _serve_next(state)
 
 
 def _read_reply(reply: ModelReply, mode: str) -> tuple[ModelReply, DecisionSignature, DecisionForm]:
     """Sign an answer as the record is signed; termination is for the caller to judge."""
-    parts = split_text(reply.text, mode)
-    if parts.call is not None and not reply.calls:
-        call = CallAsked(parts.call.tool, parts.call.arguments)
-        reply = msgspec.structs.replace(reply, calls=(call,))
-    written = text_digest(reply.text)
-    text = written if parts.rest is reply.text else text_digest(parts.rest)
-    digests = [argument_digests(call.arguments, call.arguments_text) for call in reply.calls]
-    signed = [CallSignature(c.tool, d.value) for c, d in zip(reply.calls, digests, strict=True)]
-    form = DecisionForm(
-        written,
-        tuple([digest.source for digest in digests]),
-        tuple([call.call_id for call in reply.calls]),
-    )
+    text = written = EMPTY_TEXT
+    if reply.text:
+        parts = split_text(reply.text, mode)
+        if parts.call is not None and not reply.calls:
+            call = CallAsked(parts.call.tool, parts.call.arguments)
+            reply = msgspec.structs.replace(reply, calls=(call,))
+        written = text_digest(reply.text)
+        text = written if parts.rest is reply.text else text_digest(parts.rest)
+    signed, sources, call_ids = [], [], []
+    for call in reply.calls:
+        digests = argument_digests(call.arguments, call.arguments_text)
+        signed.append(CallSignature(call.tool, digests.value))
+        sources.append(digests.source)
+        call_ids.append(call.call_id)
+    form = DecisionForm(written, tuple(sources), tuple(call_ids))
     return reply, DecisionSignature(text, tuple(signed), is_final=False), form
 
 
@@ -258,15 +255,16 @@ def _ends_run(state: ShadowState, recorded: RecordedDecision | None, reply: Mode
 def _serve_next(state: ShadowState) -> tuple[ShadowState, Command]:
     """Serve the next call of the pending decision, or go on to the next decision."""
     pending = state.pending
-    place = len(pending.results)
-    if place == len(pending.reply.calls):
+    calls, place = pending.reply.calls, len(pending.results)
+    if place == len(calls):
         return _after_calls(state)
-    call, cell = pending.reply.calls[place], _find_cell(state)
+    call, cell = calls[place], _find_cell(state)
     if isinstance(cell, Gap):
         return _miss(state, call, cell)
     if cell.gap is not None:
         return _miss(state, call, cell.gap)
-    return _give(state, ServeEvidence(pending.decision, call, cell))
+    command = ServeEvidence(pending.decision, call, cell)
+    return msgspec.structs.replace(state, command=command), command
 
 
 def _find_cell(state: ShadowState) -> Cell | Gap:
@@ -297,24 +295,22 @@ def _take_evidence(
     if answer is None:
         return _miss(state, command.call, Gap.ALTERED)
     served = ServedCall(
-        decision=command.decision,
-        call_id=cell.call_id,
-        tool=cell.tool,
-        status=answer.status,
-        result=answer.result,
-        seq=answer.seq,
+        command.decision, cell.call_id, cell.tool, answer.status, answer.result, answer.seq
     )
     used = state.used
     if not state.is_on_track:
         first = state.recorded.evidence.find_cells(cell.tool, cell.arguments)[0]
         used = used.set(first, used.get(first) + 1)
-    state = msgspec.structs.replace(
-        state,
-        used=used,
-        served=state.served.add(served),
-        pending=msgspec.structs.replace(pending, results=(*pending.results, served)),
+    pending = _Pending(
+        pending.decision,
+        pending.reply,
+        pending.signature,
+        pending.ends,
+        (*pending.results, served),
     )
-    return _serve_next(state)
+    return _serve_next(
+        msgspec.structs.replace(state, used=used, served=state.served.add(served), pending=pending)
+    )
 
 
 def _after_calls(state: ShadowState) -> tuple[ShadowState, Command]:
