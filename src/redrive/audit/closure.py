@@ -312,10 +312,11 @@ class _Auditor:
             count, first = self.n_missing, self.first_missing
             gap = make_gap("earlier_result_missing", first, count=count, first=first)
             found.gaps.append(gap)
+        own = {item[0].seq: item for item in facts.results}
         for item in facts.calls:
             conditions.judge_call(item, found)
             if not item[1].is_provider_side:
-                self._judge_result(item, facts.results, found)
+                self._judge_result(item, own, found)
         for event, result, _ in facts.results:
             conditions.note_duplicates(event, result, found)
             if event.seq in self.orphans:
@@ -324,7 +325,7 @@ class _Auditor:
         if self.is_assembled:
             self._add_messages(facts)
 
-    def _judge_result(self, item: Item, own: list[Item], found: Findings) -> None:
+    def _judge_result(self, item: Item, own: Mapping[int, Item], found: Findings) -> None:
         event, call, _ = item
         seq = self.pairing.answers.get(event.seq)
         answer = None if seq is None else self._find_answer(seq, own)
@@ -336,11 +337,10 @@ class _Auditor:
             self.first_missing = self.first_missing or gap.what
             self.n_missing += 1
 
-    def _find_answer(self, seq: int, own: list[Item]) -> Item:
+    def _find_answer(self, seq: int, own: Mapping[int, Item]) -> Item:
         """Find a result among the step's own, else read it: it came after a later decision."""
-        for item in own:
-            if item[0].seq == seq:
-                return item
+        if seq in own:
+            return own[seq]
         return read_facts(self.trajectory.steps[0], (seq,), self.reader).results[0]
 
     def _add_messages(self, facts: StepFacts) -> None:

@@ -10,7 +10,7 @@ Source: DESIGN.md §3 "DAG first".
 """
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -162,32 +162,61 @@ def _step_here(index: SessionIndex, own: Sequence[int], node: int, above: int) -
 
 
 def _find_live(index: SessionIndex, order: Sequence[int]) -> bytes:
-    """Mark the nodes on the path to each actor's head, and the results and reads that hang off."""
+    """Mark the nodes on the path to each actor's head, and the results and reads that hang off.
+
+    Whether a node is live depends on its own actor's nodes, and on the one that this actor's path
+    hangs off: so each actor is looked at once, after the one that it hangs off.
+    """
     live = bytearray(len(index.node_ids))
     if not index.has_links:
         return bytes(b"\x01" * len(live))
-    spines = {}
-    for number, head in enumerate(_heads(index)):
-        if head != NONE:
-            spines[number] = walk_up(index, head)[0]
-    hanging = {number: _parent(index, spine[0]) for number, spine in spines.items()}
-    settled: set[int] = set()
-    while ready := [n for n, above in hanging.items() if _is_ready(index, n, above, settled)]:
-        for number in ready:
-            above = hanging.pop(number)
-            settled.add(number)
-            if number == 0 or above == NONE or live[above]:
-                _mark(live, spines[number])
-        _mark_side(index, order, live)
-    for number in hanging:  # sub-agents that hang off each other in a ring
-        _mark(live, spines[number])
-    _mark_side(index, order, live)
+    spines = {n: _spine(index, head) for n, head in enumerate(_heads(index)) if head != NONE}
+    hooks = {n: _parent(index, spine[0]) if n else NONE for n, spine in spines.items()}
+    owners = decisions_above(index)
+    nodes: dict[int, list[int]] = {}
+    for node in order:
+        nodes.setdefault(index.node_actor[node], []).append(node)
+    for number, is_in_ring in _outer_first(index, hooks).items():
+        if is_in_ring or hooks[number] == NONE or live[hooks[number]]:
+            for node in spines[number]:
+                live[node] = 1
+            _mark_side(index, nodes[number], owners, live)
     return bytes(live)
 
 
-def _is_ready(index: SessionIndex, number: int, above: int, settled: set[int]) -> bool:
-    """Say whether what an actor hangs off is settled; an actor without a path never changes."""
-    return number == 0 or above == NONE or index.node_actor[above] in settled
+def _spine(index: SessionIndex, head: int) -> Sequence[int]:
+    """List the nodes of the path to an actor's head, root first."""
+    if index.node_actor[head] == 0:
+        return walk_up(index, head)[0]
+    spine = [head]
+    while (parent := own_parent(index, spine[-1])) != NONE:
+        spine.append(parent)
+    return spine[::-1]
+
+
+def _outer_first(index: SessionIndex, hooks: Mapping[int, int]) -> Mapping[int, bool]:
+    """Order the actors so that each comes after the one that it hangs off.
+
+    Args:
+        index: the index.
+        hooks: per actor the node that its path hangs off; -1 for none.
+
+    Returns:
+        Whether an actor hangs off a ring of actors: these hang off each other, and each is live.
+    """
+    settled: dict[int, bool] = {}
+    for start in hooks:
+        trail: dict[int, None] = {}
+        number, hook = start, hooks[start]
+        while number not in settled and number not in trail:
+            trail[number] = None
+            hook = hooks[number]
+            if hook == NONE:
+                break
+            number = index.node_actor[hook]
+        is_in_ring = settled.get(number, hook != NONE)
+        settled.update((passed, is_in_ring) for passed in reversed(trail))
+    return settled
 
 
 def _heads(index: SessionIndex) -> Sequence[int]:
@@ -212,23 +241,26 @@ def age_of(index: SessionIndex, node: int) -> tuple[int, int]:
     return index.node_ts[node], node
 
 
-def _mark(live: bytearray, nodes: Sequence[int]) -> None:
+def _mark_side(
+    index: SessionIndex, nodes: Sequence[int], owners: Sequence[int], live: bytearray
+) -> None:
+    """Mark the other pieces of an actor's live decisions, and what only holds their results.
+
+    Args:
+        index: the index.
+        nodes: the actor's nodes, parents before their children.
+        owners: per node, the decision that its results and reads belong to.
+        live: where to mark.
+    """
     for node in nodes:
-        live[node] = 1
-
-
-def _mark_side(index: SessionIndex, order: Sequence[int], live: bytearray) -> None:
-    """Mark the other pieces of live decisions, and what only holds their results and reads."""
-    for node in order:
         if live[node]:
             live[index.node_group[node]] = 1
-    above = decisions_above(index)
-    for node in order:
+    for node in nodes:
         role = index.node_role[node]
         if role & IS_DECISION:
             live[node] = live[index.node_group[node]]
         elif not live[node] and not role & ~(IS_ATTACHED | IS_NOTE):
-            owner = above[node] if role & IS_ATTACHED else own_parent(index, node)
+            owner = owners[node] if role & IS_ATTACHED else own_parent(index, node)
             live[node] = live[owner] if owner != NONE else 0
 
 

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from redrive.record.event import (
     ToolCall,
     raw_of,
 )
+from tests.helpers_growth import growth
 from tests.helpers_sessions import RENDERERS, SessionBuilder, gaps_of
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -209,7 +211,7 @@ def test_damage_opens_the_step_at_which_it_lies(after: int, opened: int) -> None
     assert gaps_of(report) == [(opened, "input", "damage")]
     gap = report.steps[opened - 1].missing[0]
     assert (gap.what, "20 NUL bytes" in gap.reason) == ("damage at line 7", True)
-    assert "1 damaged stretches in the source" in report.notes
+    assert "1 damaged stretch in the source" in report.notes
 
 
 @pytest.mark.parametrize("reason", ["byte order mark", FLAG_UNREPRESENTABLE])
@@ -334,3 +336,16 @@ def test_the_audit_reads_no_event_twice_and_one_step_at_a_time() -> None:
         index, trajectory, Watched(), session_started=built.started, renderers={"j": render_json_v1}
     )
     assert asked == [step.seqs() for step in trajectory.steps]
+
+
+def test_many_calls_of_one_decision_are_judged_in_linear_time() -> None:
+    def wide(size: int) -> Callable[[], object]:
+        built = SessionBuilder().decision()
+        for number in range(size):
+            built.call(ToolCall("t"), f"c{number}")
+        for number in reversed(range(size)):
+            built.result(f"c{number}", number)
+        index, trajectory, reader = built.build()
+        return lambda: audit(index, trajectory, reader, session_started=None, renderers={})
+
+    assert growth(wide, 50) < 5

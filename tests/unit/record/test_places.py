@@ -2,6 +2,7 @@ from redrive.importers.claude_code import IMPORTER
 from redrive.record.branches import find_branches
 from redrive.record.places import build_places, find_cycles, nearest_marked
 from tests.helpers import events_from, index_of
+from tests.helpers_growth import growth
 
 
 def user(line_id, parent=None, **fields):
@@ -125,6 +126,33 @@ def test_a_node_that_is_its_own_parent_is_a_ring(surveyed, decision):
     survey = surveyed(decision("d1"), decision("x", parent="x"))
     assert [survey.index.node_ids[n] for n in find_cycles(survey.index)] == ["x"]
     assert len(of_branches(survey)) == 2
+
+
+def test_subagents_that_started_each_other_in_turn_are_live(surveyed, decision):
+    survey = surveyed(
+        decision("d1"),
+        decision("b1", parent="d1", actor="b"),
+        decision("a1", parent="b1", actor="a"),
+        decision("b2", parent="a1", actor="b"),
+    )
+    live = {
+        n for n, is_live in zip(survey.index.node_ids, survey.places.live, strict=True) if is_live
+    }
+    assert live == {"d1", "a1", "b2"}
+
+
+def test_nested_actors_are_placed_in_linear_time(surveyed, decision):
+    def chain(length):
+        lines = [
+            decision(f"d{n}", **({"parent": f"d{n - 1}", "actor": f"a{n}"} if n else {}))
+            for n in range(length)
+        ]
+        index = surveyed(*lines, name=f"{length}.jsonl").index
+        assert len(index.actors) == length
+        return lambda: build_places(index)
+
+    assert bytes(chain(50)().live) == b"\x01" * 50
+    assert growth(chain, 50) < 5
 
 
 def test_forks_in_real_sessions_are_as_many_as_counted_by_hand(samples):
