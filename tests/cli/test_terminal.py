@@ -43,7 +43,7 @@ def test_progress_is_cleared_before_a_line_of_the_report(redrive, cases):
     environment = {"REDRIVE_STORE": str(redrive.store)}
     _, seen = run_on_a_terminal(["audit", "all"], environment, stdout_too=True)
     assert b"auditing 0/1" in seen
-    shown = [line.rpartition(b"\x1b[2K")[2] for line in seen.splitlines()]
+    shown = [line.rpartition(b"\x1b[2K")[2] for line in seen.split(b"\r\n")]
     assert shown[0] == b"interchange:s25  closed: all 4 steps"
 
 
