@@ -82,6 +82,8 @@ class ClaudeCodeImporter:
                 else:
                     if not item.flags or item.is_strict:
                         counter.add(item.line)
+                    else:
+                        counter.add_recovered()
                     yield from projection.add(item)
         yield from projection.finish()
         counter.finish()

@@ -6,8 +6,9 @@ Source: docs/claude-code.md "Files".
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import PurePath
+from typing import Any
 
 import msgspec
 
@@ -15,13 +16,13 @@ from redrive import canonical
 from redrive.importers.claude_drafts import task_of
 from redrive.importers.claude_lines import Line, read_claude_lines
 from redrive.importers.draft import SourceFile
+from redrive.importers.lines import is_json_like, read_head
 from redrive.importers.timestamps import parse_rfc3339
 from redrive.importers.typed_lines import Placed
 from redrive.record.event import SessionStarted
 
 AGENT = "claude-code"
 _OPENING_LINES = 64
-_SNIFFED_LINES = 40
 _CHUNK_BYTES = 1024 * 1024
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _AGENT_STEM = re.compile(r"agent-(.+)")
@@ -66,18 +67,14 @@ class Opening(msgspec.Struct, frozen=True):
 
 def sniff(source: SourceFile) -> int:
     """Say how sure it is: 95 for the envelope of a message, 60 for a sidecar line alone."""
-    lines = source.head().split(b"\n")
-    if len(lines) == 1 and all(key in lines[0] for key in _ENVELOPE_KEYS):
-        return 80 if b'"payload"' not in lines[0] else 0  # one line, longer than the head
-    return max((_sniff_line(data) for data in lines[:_SNIFFED_LINES]), default=0)
+    head = source.head()
+    if b"\n" not in head and all(key in head for key in _ENVELOPE_KEYS) and is_json_like(head):
+        return 80 if b'"payload"' not in head else 0  # one line, longer than the head
+    return max(map(_sniff_object, read_head(source)), default=0)
 
 
-def _sniff_line(data: bytes) -> int:
-    try:
-        value = canonical.decode_value(data)
-    except ValueError:
-        return 0
-    if not isinstance(value, dict) or "payload" in value:
+def _sniff_object(value: Mapping[str, Any]) -> int:
+    if "payload" in value:
         return 0
     kind = canonical.get_field(value, "type", str)
     if kind in _NODE_TYPES:

@@ -8,24 +8,25 @@ Source: docs/claude-code.md "Counts". Memory: about 170 bytes a line with a uuid
 
 from array import array
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from redrive.importers.claude_lines import Line
 from redrive.importers.draft import FileTally
-from redrive.record.event import FLAG_UNREPRESENTABLE, Damage
+from redrive.importers.lines import is_bad_line
+from redrive.record.event import Damage
 
 SYNTHETIC_MODEL = "<synthetic>"
 _NO_PARENT, _SELF = -1, -2
 _UNSEEN = -3
-_NOT_CONTINUING, _USER = -1, -2
+_NOT_CONTINUING, _USER, _USER_EXIT = -1, -2, -3
 _IS_MODEL, _IS_SYNTHETIC = 1, 2
 _NESTED = {
     "tool_use": "nested_progress_tool_use",
     "tool_result": "nested_progress_tool_results",
 }
-_BYTE_ORDER_MARK = "byte order mark"
+_EXIT_COMMAND = "<command-name>/exit</command-name>"
 
 
 @dataclass(slots=True)
@@ -40,6 +41,7 @@ class FileCounter:
     _answer_kinds: bytearray = field(default_factory=bytearray)
     _sessions: set[str] = field(default_factory=set)
     _nested_models: set[str | None] = field(default_factory=set)
+    _n_recovered: int = 0
     _previous_timestamp: str = ""
     _counts: Counter[str] = field(default_factory=Counter)
     _readers: dict[str, Callable[[Line], int]] = field(default_factory=dict)
@@ -55,8 +57,12 @@ class FileCounter:
     def add_damage(self, damage: Damage) -> None:
         """Take a stretch that could not be read."""
         self.tally.damage.append(damage)
-        if damage.reason not in (_BYTE_ORDER_MARK, FLAG_UNREPRESENTABLE):
+        if is_bad_line(damage):
             self.count("bad_lines")
+
+    def add_recovered(self) -> None:
+        """Take a record of a damaged line: it is counted, and nothing else of it."""
+        self._n_recovered += 1
 
     def add(self, line: Line) -> None:
         """Take the next strictly parsed line."""
@@ -103,7 +109,9 @@ class FileCounter:
                 self.count("images")
         if line.is_compact_summary:
             self.count("compact_summary")
-        return _NOT_CONTINUING if has_result or line.is_meta else _USER
+        if has_result or line.is_meta:
+            return _NOT_CONTINUING
+        return _USER_EXIT if _is_exit(line) else _USER
 
     def _add_result(self, block: dict[str, Any]) -> None:
         self.tally.tool_results += 1
@@ -173,12 +181,14 @@ class FileCounter:
             dangling += self._parents[parent] == _UNSEEN
             answer = self._answers[number]
             is_other = answer >= 0 and answer != self._answers[parent]
-            continuing[parent] += answer == _USER or is_other
+            continuing[parent] += answer <= _USER or is_other
         nodes = sum(parent != _UNSEEN for parent in self._parents)
-        rewinds = [
-            count for number, count in continuing.items() if count > 1 and self._is_node(number)
-        ]
-        self.tally.branches = 1 + sum(count - 1 for count in rewinds)
+        rewinds = {
+            number: count
+            for number, count in continuing.items()
+            if count > 1 and self._is_node(number)
+        }
+        self.tally.branches = 1 + sum(count - 1 for count in rewinds.values())
         self.tally.model_calls = sum(bool(kind & _IS_MODEL) for kind in self._answer_kinds)
         self._counts["parent_after_child"] -= dangling
         found = {
@@ -191,11 +201,29 @@ class FileCounter:
             "forks": sum(n > 1 and self._is_node(number) for number, n in children.items()),
             "leaves": nodes - sum(self._is_node(number) for number in children),
             "rewind_forks": len(rewinds),
+            "resume_forks": self._count_resumes(rewinds),
+            "events_tolerant": self.tally.records + self._n_recovered,
         }
         self.tally.extra.update({name: count for name, count in found.items() if count})
 
+    def _count_resumes(self, rewinds: Mapping[int, int]) -> int:
+        """Count forks that a resumed session left: `/exit` on one side, filler on the other."""
+        left: set[int] = set()
+        resumed: set[int] = set()
+        for number, answer in enumerate(self._answers):
+            if answer == _USER_EXIT:
+                left.add(self._parents[number])
+            elif answer >= 0 and self._answer_kinds[answer] & _IS_SYNTHETIC:
+                resumed.add(self._parents[number])
+        both = left & resumed
+        return sum(count == 2 and number in both for number, count in rewinds.items())
+
     def _is_node(self, number: int) -> bool:
         return self._parents[number] != _UNSEEN
+
+
+def _is_exit(line: Line) -> bool:
+    return any(_EXIT_COMMAND in str(block.get("text")) for block in line.blocks)
 
 
 def _id_of(block: dict[str, Any], key: str) -> str | None:

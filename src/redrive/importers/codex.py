@@ -20,10 +20,9 @@ from redrive.importers.codex_lines import (
     rollout_confidence,
 )
 from redrive.importers.draft import Draft, FileTally, SourceFile
-from redrive.importers.lines import read_records
+from redrive.importers.lines import read_head, read_records
 from redrive.record.event import Damage
 
-_SNIFFED_LINES = 20
 _NAME_RECORDS = 100
 _FOLDERS = ("sessions", "archived_sessions")
 
@@ -37,14 +36,9 @@ class CodexImporter:
     def sniff(self, source: SourceFile) -> int:
         """Judge the first lines that are JSON objects; a `rollout-` name only tips the scale."""
         head = source.head()
-        best = 85 if b"\n" not in head and is_torn_rollout_line(head) else 0
-        for line in head.splitlines()[:_SNIFFED_LINES]:
-            try:
-                value = canonical.decode_value(line)
-            except ValueError:
-                continue
-            if isinstance(value, dict):
-                best = max(best, rollout_confidence(value))
+        is_torn = b"\n" not in head and is_torn_rollout_line(head)
+        found = (rollout_confidence(value) for value in read_head(source))
+        best = max(found, default=85 if is_torn else 0)
         is_named = PurePath(source.path).name.startswith("rollout-")
         return min(best + 5, 100) if best and is_named else best
 
@@ -64,13 +58,15 @@ class CodexImporter:
         with source.open() as file:
             for item in read_records(file):
                 if isinstance(item, Damage):
-                    tally.damage.append(item)
+                    counts.add_damage(item)
                     yield reading.damage(item)
                     continue
                 line = parse_line(item.value)
                 prefix.see(line)
                 if item.is_strict:
                     counts.add(line, is_own=prefix.has_own_turn)
+                else:
+                    counts.add_recovered(line)
                 yield from reading.record(item, line)
         counts.close()
 

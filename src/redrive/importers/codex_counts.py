@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from redrive.canonical import get_field
 from redrive.importers.codex_lines import CALL_ITEMS, OUTPUT_ITEMS, RolloutLine
 from redrive.importers.draft import FileTally
+from redrive.importers.lines import is_bad_line
+from redrive.record.event import Damage
 
 _LINE_COUNTS = {
     "session_meta": "session_meta",
@@ -45,8 +47,9 @@ class _Counts:
 class RolloutCounts:
     """Fills a tally from the strictly parsed lines of one rollout.
 
-    `tally.extra` receives the counts of line types, `token_count_steps`, `web_search_calls`, and,
-    in a file with a second `session_meta`, `own_*`: what follows the first own turn.
+    `tally.extra` receives the counts of line types, `token_count_steps`, `web_search_calls`,
+    `bad_lines`, `events_tolerant` (records, those recovered from damaged lines included), and, in a
+    file with a second `session_meta`, `own_*`: what follows the first own turn.
     """
 
     tally: FileTally
@@ -54,10 +57,27 @@ class RolloutCounts:
     _own: _Counts = field(default_factory=_Counts)
     _extra: Counter[str] = field(default_factory=Counter)
     _total_tokens: int | None = None
+    _n_recovered: int = 0
+
+    def add_damage(self, damage: Damage) -> None:
+        """Take a stretch that could not be read."""
+        self.tally.damage.append(damage)
+        if is_bad_line(damage):
+            self._extra["bad_lines"] += 1
+
+    def add_recovered(self, line: RolloutLine) -> None:
+        """Take a record of a damaged line."""
+        self._n_recovered += 1
+        self._note_opening(line)
+
+    def _note_opening(self, line: RolloutLine) -> None:
+        if line.kind == "session_meta":
+            self.tally.has_opening = True
 
     def add(self, line: RolloutLine, *, is_own: bool) -> None:
         """Take the next line."""
         self._all.add(line)
+        self._note_opening(line)
         if is_own:
             self._own.add(line)
         if line.kind in _LINE_COUNTS:
@@ -85,7 +105,8 @@ class RolloutCounts:
         self.tally.model_calls = self._all.model_calls
         self.tally.tool_calls = self._all.tool_calls
         self.tally.tool_results = self._all.tool_results
-        self.tally.extra.update(self._extra)
+        self.tally.extra |= self._extra
+        self.tally.extra["events_tolerant"] = self._all.events + self._n_recovered
         if self._extra["session_meta"] > 1 and self._own.events:
             self.tally.extra |= {
                 "own_events": self._own.events,

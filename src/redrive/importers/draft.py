@@ -92,7 +92,8 @@ class FileTally:
     """Counts of one file as it lies: strictly parsed records only, before any joining.
 
     `called` and `answered` are id sets over the file; a missing id is `None`, one id. The
-    definitions per format are those of the counts that tests compare with.
+    definitions per format are those of the counts that tests compare with. `has_opening` says that
+    a record of its own begins the session, which is then one even if nothing but notes follows.
     """
 
     records: int = 0
@@ -105,6 +106,7 @@ class FileTally:
     damage: list[Damage] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
     extra: dict[str, int | str] = field(default_factory=dict)
+    has_opening: bool = False
 
     @property
     def orphan_calls(self) -> int:

@@ -15,7 +15,7 @@ from redrive.canonical import get_field
 from redrive.importers.draft import Draft, FileTally, SourceFile
 from redrive.importers.interchange_lines import SHAPES, Line, SessionLine
 from redrive.importers.interchange_parts import Part, parts_of
-from redrive.importers.lines import read_records
+from redrive.importers.lines import read_head, read_records
 from redrive.importers.timestamps import parse_rfc3339
 from redrive.importers.typed_lines import Placed, read_typed_lines
 from redrive.record.decisions import TOOL_CALLS
@@ -30,14 +30,8 @@ class InterchangeImporter:
 
     def sniff(self, source: SourceFile) -> int:
         """Claim files whose first object is a `session` line, or any known line with an `id`."""
-        for line in source.head().splitlines()[:20]:
-            try:
-                value = canonical.decode_value(line)
-            except ValueError:
-                continue
-            if isinstance(value, dict):
-                return _confidence(value)
-        return 0
+        objects = read_head(source)
+        return _confidence(objects[0]) if objects else 0
 
     def role(self, source: SourceFile) -> str:  # noqa: ARG002 - the protocol's signature
         """Give `main`: a session in this format is one file."""
@@ -96,6 +90,7 @@ class _Reading:
         """Turn one line into its drafts."""
         if isinstance(placed.line, SessionLine):
             self.decisions = placed.line.decisions or TOOL_CALLS
+            self.tally.has_opening = True
         parts = parts_of(placed, self.decisions)
         if placed.is_strict:
             self.tally.records += 1

@@ -10,18 +10,24 @@ Source: DESIGN.md §3; `docs/write-an-importer.md`.
 
 import json
 import math
+import re
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 import msgspec
 
 from redrive import canonical
+from redrive.importers.draft import SourceFile
 from redrive.record.event import FLAG_RECOVERED, FLAG_UNREPRESENTABLE, Damage
 
 LINE_CAP_BYTES = 64 * 1024 * 1024
 _CHUNK_BYTES = 1024 * 1024
 _MAX_ATTEMPTS = 256
 _BOM = b"\xef\xbb\xbf"
+_BOM_REASON = "byte order mark"
+_SNIFFED_LINES = 40
+_LONG_HEAD_BYTES = 1024 * 1024
+_JSON_START = re.compile(rb"\s*(?:\{|\[\s*[{\[])")
 _decode_any = msgspec.json.Decoder().decode
 
 
@@ -114,7 +120,7 @@ def parse_line(number: int, offset: int, data: bytes) -> Iterator[Record | Damag
     except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError, RecursionError):
         pass
     if number == 1 and data.startswith(_BOM):
-        yield Damage(number, offset, len(_BOM), "byte order mark")
+        yield Damage(number, offset, len(_BOM), _BOM_REASON)
         for item in parse_line(0, offset + len(_BOM), data[len(_BOM) :]):
             yield msgspec.structs.replace(item, line=number)
         return
@@ -152,6 +158,11 @@ def _reason(data: bytes, error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
+def is_bad_line(damage: Damage) -> bool:
+    """Say whether damage is a line that is not exactly one JSON object; not a mark, or a number."""
+    return damage.reason not in (_BOM_REASON, FLAG_UNREPRESENTABLE)
+
+
 def _recover(number: int, offset: int, data: bytes) -> Iterator[Record]:
     """Find whole JSON objects that stand one after the other on a line, or behind a torn one.
 
@@ -160,7 +171,7 @@ def _recover(number: int, offset: int, data: bytes) -> Iterator[Record]:
     text = data.decode("utf-8", "surrogateescape").replace("\x00", " ").rstrip()
     decoder = json.JSONDecoder(parse_constant=str, parse_float=_finite_or_text)
     position = text.find("{")
-    attempts = 0
+    attempts = measured = 0
     while position != -1 and attempts < _MAX_ATTEMPTS:
         try:
             value, end = decoder.raw_decode(text, position)
@@ -173,10 +184,16 @@ def _recover(number: int, offset: int, data: bytes) -> Iterator[Record]:
             attempts += 1
             continue
         if isinstance(value, dict) and _is_clean(text[position:end]):
-            start_bytes = len(text[:position].encode("utf-8", "surrogateescape"))
-            size = len(text[position:end].encode("utf-8", "surrogateescape"))
-            yield Record(value, number, offset + start_bytes, size, (FLAG_RECOVERED,))
+            offset += _size_of(text[measured:position])
+            size = _size_of(text[position:end])
+            yield Record(value, number, offset, size, (FLAG_RECOVERED,))
+            offset, measured = offset + size, end
         position = text.find("{", end)
+
+
+def _size_of(text: str) -> int:
+    """Count the bytes of a stretch as they stand in the file."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogateescape"))
 
 
 def _is_member(text: str, position: int) -> bool:
@@ -197,3 +214,39 @@ def _is_clean(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def read_head(source: SourceFile) -> list[dict[str, Any]]:
+    """List the objects on the first 40 lines that are not empty, if these are JSON lines.
+
+    Returns:
+        None where fewer than half of the lines are objects, or the first is neither one nor what
+        damage left of one: then it is prose that shows objects, such as a page of documentation.
+    """
+    head = source.head()
+    if b"\n" not in head and len(head) < source.size and is_json_like(head):
+        head = source.head(_LONG_HEAD_BYTES)
+    lines = [line for line in _undamaged(head).split(b"\n") if line.strip()]
+    if len(lines) > 1 and len(head) < source.size:
+        del lines[-1]  # the head cuts it off
+    objects = list(filter(None, map(_object_of, lines[:_SNIFFED_LINES])))
+    is_mostly_json = 2 * len(objects) >= min(len(lines), _SNIFFED_LINES)
+    return objects if is_mostly_json and is_json_like(head) else []
+
+
+def is_json_like(head: bytes) -> bool:
+    """Say whether a file begins with JSON, or with what NUL bytes or a torn start left of it."""
+    first = _undamaged(head).lstrip().partition(b"\n")[0]
+    return _JSON_START.match(_undamaged(head)) is not None or first.rstrip().endswith((b"}", b"]"))
+
+
+def _undamaged(head: bytes) -> bytes:
+    return head.removeprefix(_BOM).replace(b"\x00", b"")
+
+
+def _object_of(line: bytes) -> dict[str, Any] | None:
+    try:
+        value = canonical.decode_value(line)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None

@@ -10,6 +10,8 @@ import re
 
 import msgspec
 
+from redrive.importers.lines import is_json_like
+
 OTEL_GENAI_NAME = "otel_genai"
 OPENINFERENCE_NAME = "openinference"
 
@@ -40,6 +42,8 @@ class Shape(msgspec.Struct, frozen=True):
 
 def find_shape(head: bytes) -> Shape | None:
     """Tell the shape of a file by its first bytes; `None` if it is no span export."""
+    if not is_json_like(head):
+        return None
     objects = list(_outer_keys(head))
     top = {key for depth, keys in objects if depth <= 2 for key in keys}
     has_mark = any(mark in head for mark in _MARKS)

@@ -59,7 +59,7 @@ def test_a_vendor_transcript_is_not_claimed(cases):
         assert IMPORTER.sniff(source_of(cases / case / "session.jsonl")) == 0
     assert IMPORTER.sniff(source_of("x", b"no json\n")) == 0
     assert IMPORTER.sniff(source_of("x", b'{"type":"session_meta","payload":{}}\n')) == 0
-    assert IMPORTER.sniff(source_of("x", b"torn\n[]\n" + lines({"type": "end", "id": "e"}))) == 60
+    assert IMPORTER.sniff(source_of("x", b'orn":1}\n' + lines({"type": "end", "id": "e"}))) == 60
     assert IMPORTER.sniff(source_of("x", lines({"type": "session"}))) == 40
 
 

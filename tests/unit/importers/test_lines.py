@@ -4,8 +4,9 @@ from typing import Any
 import pytest
 
 from redrive import canonical
-from redrive.importers.lines import LINE_CAP_BYTES, Record, read_records
+from redrive.importers.lines import LINE_CAP_BYTES, Record, read_head, read_records
 from redrive.record.event import FLAG_RECOVERED, FLAG_UNREPRESENTABLE, Damage
+from redrive.testing.importers import MemorySource
 
 
 def test_a_number_beyond_floats_is_kept_as_text_where_two_records_share_a_line() -> None:
@@ -138,3 +139,41 @@ def test_a_line_of_exactly_the_cap_is_read() -> None:
 
 def test_a_line_of_many_openings_is_given_up_in_bounded_time() -> None:
     assert values(read(b'{"a":' * 50_000 + b"\n")) == []
+
+
+# --- what the first lines say
+
+
+LINE = b'{"type":"session","id":"s","task":"t"}\n'
+PAGE = b"# The format\nA session begins with:\n```json\n" + LINE * 3 + b"```\n"
+
+
+@pytest.mark.parametrize(
+    ("data", "n_objects"),
+    [
+        (LINE * 3, 3),
+        (LINE * 99, 40),
+        (b"\n\n" + LINE, 1),
+        (b"\xef\xbb\xbf" + LINE, 1),
+        (b"\x00" * 64 + LINE, 1),
+        (b'orn","task":"t"}\n' + LINE, 1),
+        (b"{torn\n" + LINE, 1),
+        (LINE + b'{"torn', 1),
+        (b'{"a":1}{"b":2}\n' + LINE, 1),
+        (LINE + b"[1]\n2\nno\n", 0),
+        (PAGE, 0),
+        (b"```json\n" + LINE * 9 + b"```\n", 0),
+        (b"[![badge](x)](y)\n" + LINE * 9, 0),
+        (b"[" * 5000, 0),
+        (b"", 0),
+    ],
+)
+def test_objects_are_told_from_prose_that_shows_them(data: bytes, n_objects: int) -> None:
+    assert len(read_head(MemorySource("x", data))) == n_objects
+
+
+def test_a_line_that_the_head_cuts_off_does_not_count() -> None:
+    long = b'{"x":"' + b"x" * 70_000 + b'"}\n'
+    assert len(read_head(MemorySource("x", LINE + long))) == 1
+    assert len(read_head(MemorySource("x", long + LINE))) == 2
+    assert read_head(MemorySource("x", b"x" * 70_000 + LINE)) == []
