@@ -21,6 +21,9 @@ from redrive.audit.manifest import State
 from redrive.audit.references import APIS
 from redrive.audit.sent import CACHE_FIELDS, PARAMETERS, Body, SentScanner, SentText
 from redrive.record.event import (
+    FLAG_MALFORMED,
+    FLAG_NO_ANSWER,
+    FLAG_UNREPRESENTABLE,
     Derived,
     Event,
     Kind,
@@ -46,11 +49,17 @@ CAPTURES: Mapping[str, tuple[InputClass, bool]] = {
     "clock": (InputClass.CLOCK, True),
     "prng": (InputClass.PRNG, True),
 }
-INEXACT_CAUSES = {
-    Kind.TOOL_RESULT: "inexact_environment",
-    Kind.VALUE_DERIVED: "inexact_environment",
-    Kind.CLOCK_READ: "inexact_clock",
-    Kind.PRNG_READ: "inexact_prng",
+# Flag of an event → the cause of its gap, by the class that its kind belongs to.
+FLAG_CAUSES: Mapping[str, str] = {
+    FLAG_UNREPRESENTABLE: "inexact_{}",
+    FLAG_MALFORMED: "malformed_{}",
+    FLAG_NO_ANSWER: "answer_not_recorded",
+}
+_CLASS_OF_KIND: Mapping[Kind, InputClass] = {
+    Kind.TOOL_RESULT: InputClass.ENVIRONMENT,
+    Kind.VALUE_DERIVED: InputClass.ENVIRONMENT,
+    Kind.CLOCK_READ: InputClass.CLOCK,
+    Kind.PRNG_READ: InputClass.PRNG,
 }
 
 
@@ -103,10 +112,17 @@ def judge_input(facts: StepFacts, scanner: SentScanner, found: Findings) -> Body
         body = _judge_request(request, scanner, found)
     for _, response, mark in facts.responses:
         _judge_answer(response, mark, found)
-    for event in facts.inexact:
-        cause = INEXACT_CAUSES.get(event.kind, "inexact_input")
-        found.gaps.append(make_gap(cause, f"{event.kind} {event.id}"))
+    for event in facts.flagged:
+        _judge_flags(event, found)
     return body
+
+
+def _judge_flags(event: Event, found: Findings) -> None:
+    input_class = _CLASS_OF_KIND.get(event.kind, InputClass.INPUT)
+    for flag in event.flags:
+        if flag in FLAG_CAUSES:
+            cause = FLAG_CAUSES[flag].format(input_class)
+            found.gaps.append(make_gap(cause, f"{event.kind} {event.id}"))
 
 
 def _judge_request(request: ModelRequest, scanner: SentScanner, found: Findings) -> Body | None:
@@ -238,10 +254,11 @@ def find_derived_gap(derived: Derived, mark: str | None) -> ProvenanceGap | None
     if not isinstance(raw_value(derived.inputs), list):
         what = f"inputs:{derived.name}"
         return make_gap("missing_inputs", what, function=function, name=derived.name)
-    if mark is None:
+    if mark is None and not derived.redactions:
         return None
+    rule = mark or derived.redactions[0].rule or "no rule named"
     return make_gap(
-        "masked_derived", f"inputs:{derived.name}", function=function, name=derived.name, rule=mark
+        "masked_derived", f"inputs:{derived.name}", function=function, name=derived.name, rule=rule
     )
 
 

@@ -10,13 +10,7 @@ from typing import Any
 from msgspec import Raw
 
 from redrive.audit.redaction import find_mark, may_hold_mark
-from redrive.record.event import (
-    FLAG_UNREPRESENTABLE,
-    Event,
-    Kind,
-    ModelRequest,
-    payload_of,
-)
+from redrive.record.event import Event, Kind, ModelRequest, payload_of
 from redrive.record.session import EventReader
 from redrive.record.trajectory import Step
 
@@ -29,7 +23,8 @@ class StepFacts:
     """The events of one step by what they are to the audit, each list in seq order.
 
     `attached` are reads and derived values; `others` are events whose payload was not needed (user
-    messages, errors, notes); `inexact` hold a number which could not be represented.
+    messages, errors, notes); `flagged` are those of any kind whose record says of itself that it is
+    not plainly what it seems.
     """
 
     step: Step
@@ -39,7 +34,7 @@ class StepFacts:
     results: list[Item] = field(default_factory=list)
     attached: list[Item] = field(default_factory=list)
     others: list[Event] = field(default_factory=list)
-    inexact: list[Event] = field(default_factory=list)
+    flagged: list[Event] = field(default_factory=list)
 
     @property
     def sent(self) -> str | None:
@@ -68,8 +63,8 @@ def read_facts(step: Step, seqs: Iterable[int], reader: EventReader) -> StepFact
     scanned: list[Raw] = []
     for event in reader.read_events(seqs):
         kind = event.kind
-        if event.flags and FLAG_UNREPRESENTABLE in event.flags:
-            facts.inexact.append(event)
+        if event.flags:
+            facts.flagged.append(event)
         if kind is Kind.MODEL_REQUEST:
             facts.request = payload_of(event)
             continue

@@ -57,6 +57,11 @@ _INPUT, _ENVIRONMENT, _SAMPLING, _CLOCK, _PRNG = InputClass
 _KEEP_BODY = "store the exact request body that is sent"
 _KEEP_RESULT = "store each tool result whole, under the call's id"
 
+_MALFORMED = "a field that is there has another type, or another word, than its format documents"
+_KEEP_TO_FORMAT = (
+    "write each field as its format says; the import's report names the line and the field"
+)
+
 CAUSES: Mapping[str, Cause] = {
     # --- input
     "nothing_sent": Cause(_INPUT, "nothing is recorded of what was sent to the model", _KEEP_BODY),
@@ -109,6 +114,12 @@ CAUSES: Mapping[str, Cause] = {
     "inexact_input": Cause(
         _INPUT, "unrepresentable number", "write numbers of at most 4,300 digits, and no NaN"
     ),
+    "malformed_input": Cause(_INPUT, _MALFORMED, _KEEP_TO_FORMAT),
+    "answer_not_recorded": Cause(
+        _INPUT,
+        "neither a text nor a tool call of the answer is recorded",
+        'store each answer; one that says nothing has the text ""',
+    ),
     "context_not_captured": Cause(_INPUT, "the writer declares the context {state}", _KEEP_BODY),
     # --- environment
     "missing_result": Cause(
@@ -152,6 +163,7 @@ CAUSES: Mapping[str, Cause] = {
     "inexact_environment": Cause(
         _ENVIRONMENT, "unrepresentable number", "write numbers of at most 4,300 digits, and no NaN"
     ),
+    "malformed_environment": Cause(_ENVIRONMENT, _MALFORMED, _KEEP_TO_FORMAT),
     "environment_differs": Cause(
         _ENVIRONMENT,
         "the offered environment differs from the recorded one",
@@ -197,6 +209,7 @@ CAUSES: Mapping[str, Cause] = {
     "inexact_clock": Cause(
         _CLOCK, "unrepresentable number", "write numbers of at most 4,300 digits, and no NaN"
     ),
+    "malformed_clock": Cause(_CLOCK, _MALFORMED, _KEEP_TO_FORMAT),
     "unrecorded_clock_read": Cause(
         _CLOCK,
         "step {step} has no further recorded clock read {name!r}",
@@ -216,6 +229,7 @@ CAUSES: Mapping[str, Cause] = {
     "inexact_prng": Cause(
         _PRNG, "unrepresentable number", "write numbers of at most 4,300 digits, and no NaN"
     ),
+    "malformed_prng": Cause(_PRNG, _MALFORMED, _KEEP_TO_FORMAT),
     "unrecorded_prng_read": Cause(
         _PRNG,
         "step {step} has no further recorded PRNG read {name!r}",

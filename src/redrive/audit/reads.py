@@ -29,9 +29,10 @@ def find_read_gap(input_class: InputClass, read: Read) -> ProvenanceGap | None:
     if value == b"null":
         return make_gap(f"missing_{input_class}_value", read.name, name=read.name)
     mark = find_mark(value.decode())
-    if mark is None:
+    if mark is None and not read.redactions:
         return None
-    return make_gap(f"masked_{input_class}_value", read.name, name=read.name, rule=mark)
+    rule = mark or read.redactions[0].rule or "no rule named"
+    return make_gap(f"masked_{input_class}_value", read.name, name=read.name, rule=rule)
 
 
 def read_numbers(trajectory: Trajectory, reader: EventReader) -> Mapping[int, int]:

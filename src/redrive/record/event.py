@@ -45,6 +45,8 @@ MAIN_ACTOR = "main"
 FLAG_INHERITED = "inherited"
 FLAG_RECOVERED = "recovered"
 FLAG_UNREPRESENTABLE = canonical.UNREPRESENTABLE
+FLAG_MALFORMED = "malformed field"
+FLAG_NO_ANSWER = "no answer recorded"
 
 
 class Source(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -74,7 +76,9 @@ class Event(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
             Nodes of one actor that share it are one decision, stored in pieces.
         supersedes: id of an earlier event of this session that this one replaces.
         flags: `inherited` (copied from a parent session), `recovered` (found behind damage),
-            `unrepresentable number`.
+            `unrepresentable number`, `malformed field` (one that is there, and not of the type or
+            word that the format documents), `no answer recorded` (on a response that the record
+            does not hold: its empty text was not said).
     """
 
     id: str
@@ -274,6 +278,7 @@ class Read(Payload, frozen=True):
     name: str
     value: Raw | UnsetType = UNSET
     step: int | None = None
+    redactions: tuple[Redaction, ...] = ()
 
 
 class Derived(Payload, frozen=True):
@@ -285,6 +290,7 @@ class Derived(Payload, frozen=True):
     inputs: Raw | UnsetType = UNSET
     value: Raw | UnsetType = UNSET
     step: int | None = None
+    redactions: tuple[Redaction, ...] = ()
 
 
 class StateInferred(Payload, frozen=True):

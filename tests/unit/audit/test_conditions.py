@@ -11,6 +11,9 @@ from redrive.audit.conditions import CAPTURES, SERVING_STATE, judge_captures
 from redrive.audit.gaps import InputClass
 from redrive.audit.report import AuditReport
 from redrive.record.event import (
+    FLAG_MALFORMED,
+    FLAG_NO_ANSWER,
+    FLAG_RECOVERED,
     FLAG_UNREPRESENTABLE,
     Kind,
     ModelRequest,
@@ -20,6 +23,8 @@ from redrive.record.event import (
     SessionStarted,
     ToolCall,
     Usage,
+    dump_payload,
+    payload_of,
     raw_of,
 )
 from tests.helpers_sessions import CLOSED, SEEDED, SessionBuilder, gaps_of
@@ -124,15 +129,41 @@ def test_duplicate_keys_are_notes_and_open_nothing() -> None:
         (Kind.CUSTOM, "input"),
     ],
 )
-def test_an_unrepresentable_number_opens_the_class_it_stands_in(
-    kind: Kind, input_class: str
+@pytest.mark.parametrize(
+    ("flag", "word"), [(FLAG_UNREPRESENTABLE, "inexact"), (FLAG_MALFORMED, "malformed")]
+)
+def test_a_number_or_field_without_meaning_opens_the_class_it_stands_in(
+    kind: Kind, input_class: str, flag: str, word: str
 ) -> None:
     built = SessionBuilder().custom().decision(("c1", "t", {})).result("c1", 1)
     built.read("clock", "now", 1).read("prng", "x", 1).derived("s", [1], function="f")
     seq = built.seqs(kind)[0]
-    built.events[seq] = msgspec.structs.replace(built.events[seq], flags=(FLAG_UNREPRESENTABLE,))
-    found = [(gap.input_class, gap.reason) for gap in built.audit().steps[0].missing]
-    assert found == [(input_class, "unrepresentable number")]
+    built.events[seq] = msgspec.structs.replace(built.events[seq], flags=(flag,))
+    found = [(gap.input_class, gap.cause) for gap in built.audit().steps[0].missing]
+    assert found == [(input_class, f"{word}_{input_class}")]
+
+
+def test_an_answer_that_is_not_recorded_opens_its_step() -> None:
+    built = SessionBuilder().decision(("c1", "t", {})).result("c1", 1)
+    seq = built.seqs(Kind.MODEL_RESPONSE)[0]
+    flags = (FLAG_NO_ANSWER, FLAG_RECOVERED)
+    built.events[seq] = msgspec.structs.replace(built.events[seq], flags=flags)
+    found = [(gap.input_class, gap.cause) for gap in built.audit().steps[0].missing]
+    assert found == [("input", "answer_not_recorded")]
+
+
+def test_a_masked_read_or_derived_value_opens_its_class() -> None:
+    built = SessionBuilder().decision(("c1", "t", {})).result("c1", 1)
+    built.read("clock", "now", 1).read("prng", "x", 1).derived("s", [1], function="f")
+    for kind in (Kind.CLOCK_READ, Kind.PRNG_READ, Kind.VALUE_DERIVED):
+        seq = built.seqs(kind)[0]
+        payload = payload_of(built.events[seq])
+        masked = msgspec.structs.replace(payload, redactions=(Redaction("value"),))
+        built.events[seq] = msgspec.structs.replace(built.events[seq], payload=dump_payload(masked))
+    gaps = built.audit().steps[0].missing
+    causes = {"masked_derived", "masked_clock_value", "masked_prng_value"}
+    assert {gap.cause for gap in gaps} == causes
+    assert all("no rule named" in gap.reason for gap in gaps)
 
 
 # --- environment
