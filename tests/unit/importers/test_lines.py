@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 
 from redrive import canonical
+from redrive.importers import lines
 from redrive.importers.lines import LINE_CAP_BYTES, Record, read_head, read_records
 from redrive.record.event import FLAG_RECOVERED, FLAG_UNREPRESENTABLE, Damage
 from redrive.testing.importers import MemorySource
@@ -100,6 +101,26 @@ def test_a_record_behind_a_block_of_zeros_is_recovered_at_its_place() -> None:
     found = read(b"\x00" * 16 + GOOD + b"\n")
     assert [(r.offset, r.length) for r in found if isinstance(r, Record)] == [(16, 7)]
     assert "16 NUL bytes" in damage(found)[0].reason
+
+
+def test_records_on_one_line_are_placed_without_measuring_a_stretch_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    measured: list[str] = []
+    size_of = lines._size_of
+
+    def measure(text: str) -> int:
+        measured.append(text)
+        return size_of(text)
+
+    monkeypatch.setattr(lines, "_size_of", measure)
+    data = '{"n":"é"}\r {"n":"😀"}\r\x00{"n":"a"}'.encode() * 100
+    records = [item for item in read(data) if isinstance(item, Record)]
+    assert len(records) == 300
+    for item in records:
+        stretch = data[item.offset : item.offset + item.length]
+        assert canonical.decode_value(stretch) == item.value
+    assert sum(map(len, measured)) <= len(data)
 
 
 def test_a_record_with_bytes_that_are_no_text_is_not_recovered() -> None:
