@@ -9,6 +9,7 @@ the caller or the input is wrong. `EXIT_CODES` in `redrive.cli.exits` gives each
     ├── IneligibleError      4  a workflow reaches an unsafe tool; carries tool and chain
     ├── CeilingError         5  a spend or count ceiling was reached
     ├── RecordError          6  a recording is unreadable, empty or foreign
+    │   └── UnreadableError  6  … and may hold a session, if it could be read
     ├── StoreError           6  a store is newer, locked, damaged or read-only
     ├── ModelError           6  a model refused, failed, or gave half an answer
     ├── PluginError          6  a plug-in is missing or failed to load
@@ -99,6 +100,10 @@ class CeilingError(RedriveError):
 
 class RecordError(RedriveError):
     """A recording cannot be read, is empty, or is of another format."""
+
+
+class UnreadableError(RecordError):
+    """A file may hold a recording, but cannot be read: no permission, a failing disk, damage."""
 
 
 class StoreError(RedriveError):

@@ -37,7 +37,7 @@ class Redrive:
             capture_output=True,
             cwd=self.folder,
             env=os.environ | {"REDRIVE_STORE": str(self.store), "NO_COLOR": "1"} | environment,
-            timeout=120,
+            timeout=600,
         )
         finished = Finished(done.returncode, done.stdout.decode(), done.stderr.decode())
         assert "Traceback" not in finished.err + finished.out, finished.err

@@ -5,7 +5,7 @@ nothing, a grown file appends and supersedes, a companion joins, anything else o
 new revision. One file is one transaction. Must not know any format, nor how a report is shown.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 
 from redrive import plugins
-from redrive.app.sources import FileSource, find_files
-from redrive.errors import RecordError, RedriveError, UsageError
+from redrive.app.sources import FileSource, Found, check_encoding, find_files
+from redrive.errors import RecordError, RedriveError, UnreadableError, UsageError
 from redrive.importers.draft import Draft, FileTally, Importer, SourceFile, event_of
 from redrive.record.event import (
     Damage,
@@ -39,6 +39,9 @@ ADDED, GROWN, UNCHANGED, OLDER, JOINED, REVISED, REPROJECTED = (
     "new revision",
     "projected anew",
 )
+# Any line of any file can be kept as a note, and a session can be opened for it.
+_NO_FACTS = frozenset({Kind.DAMAGE, Kind.NOTE, Kind.SESSION_STARTED})
+_MAX_HELD = 4096
 
 
 class SessionReport(msgspec.Struct, frozen=True):
@@ -65,23 +68,45 @@ class FileReport(msgspec.Struct, frozen=True):
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """A file that was not imported, and why; `is_named` if the user named it himself."""
+    """A file or folder that was not imported.
+
+    Attributes:
+        path: where it lies.
+        reason: why, with the path.
+        is_named: whether the user named it himself.
+        is_unreadable: whether it may hold a session that could not be read; else it holds none.
+        hint: what to do about it; empty if there is nothing useful to say.
+    """
 
     path: str
     reason: str
     is_named: bool
+    is_unreadable: bool = False
+    hint: str = ""
 
 
 class ImportReport(msgspec.Struct, frozen=True):
-    """Everything one `import` did."""
+    """Everything one `import` did.
+
+    Attributes:
+        files: what was imported, in the order of the files.
+        refused: what was not, likewise; folders that cannot be listed first.
+        unfinished: number of files that an interruption or an error left undone.
+        links_not_followed: number of links inside folders.
+        folders_left_out: folders that hold no recordings by their name, such as `.git`.
+    """
 
     files: tuple[FileReport, ...]
     refused: tuple[Refused, ...]
+    unfinished: int = 0
+    links_not_followed: int = 0
+    folders_left_out: tuple[str, ...] = ()
 
     @property
     def has_damage(self) -> bool:
-        """Whether any file was damaged."""
-        return any(report.damage or report.lost for report in self.files)
+        """Whether any file was damaged, or could not be read."""
+        is_damaged = any(report.damage or report.lost for report in self.files)
+        return is_damaged or any(entry.is_unreadable for entry in self.refused)
 
 
 def import_paths(
@@ -91,39 +116,99 @@ def import_paths(
     format_name: str | None = None,
     progress: Progress,
 ) -> ImportReport:
-    """Import files and folders.
-
-    Args:
-        store: where sessions go.
-        paths: files, or folders that are walked.
-        format_name: the importer to use; detected by content if absent.
-        progress: told (files done, files in all, path) before each file.
+    """Import files and folders; see `find_files`, `import_each` and `report_of`.
 
     Raises:
         UsageError: a path does not exist, the format is unknown, or nothing importable was found
             in the folders.
+    """
+    found = find_files(paths)
+    entries = list(import_each(store, found, format_name=format_name, progress=progress))
+    report = report_of(found, entries)
+    check_any(report, paths)
+    return report
+
+
+def import_each(
+    store: Store, found: Found, *, format_name: str | None = None, progress: Progress
+) -> Iterator[FileReport | Refused]:
+    """Import files one after the other; each is stored when its report is given.
+
+    Args:
+        store: where sessions go.
+        found: the files.
+        format_name: the importer to use; detected by content if absent.
+        progress: told (files done, files in all, path) before each file.
+
+    Raises:
+        UsageError: the format is unknown.
+        StoreError: the store cannot be used; what was given before is stored.
     """
     known = (
         {format_name: plugins.load(plugins.IMPORTERS, format_name)}
         if format_name
         else plugins.load_all(plugins.IMPORTERS)
     )
-    found = list(find_files(paths))
-    reports: list[FileReport] = []
-    refused: list[Refused] = []
-    for number, (path, is_named) in enumerate(found):
-        progress(number, len(found), str(path))
+    for number, (path, is_named) in enumerate(found.files):
+        progress(number, len(found.files), str(path))
         try:
-            reports.append(_import_file(store, path, known, is_forced=format_name is not None))
+            entry: FileReport | Refused = _import_file(
+                store, path, known, is_forced=format_name is not None
+            )
         except RecordError as error:
-            refused.append(Refused(str(path), error.message, is_named))
-    progress(len(found), len(found), "")
-    if not reports and not any(entry.is_named for entry in refused):
+            entry = _refused(path, error, is_named=is_named)
+        yield entry
+    progress(len(found.files), len(found.files), "")
+
+
+def _refused(path: Path, error: RecordError, *, is_named: bool) -> Refused:
+    is_unreadable = isinstance(error, UnreadableError)
+    return Refused(str(path), error.message, is_named, is_unreadable, error.hint)
+
+
+def report_of(found: Found, entries: Sequence[FileReport | Refused]) -> ImportReport:
+    """Sum up what an import did, or what it did before it was stopped.
+
+    Args:
+        found: the files.
+        entries: what `import_each` gave.
+    """
+    folders = [
+        _refused(path, error, is_named=is_named) for path, is_named, error in found.unreadable
+    ]
+    files = [entry for entry in entries if isinstance(entry, FileReport)]
+    refused = [entry for entry in entries if isinstance(entry, Refused)]
+    return ImportReport(
+        tuple(files),
+        (*folders, *refused),
+        unfinished=len(found.files) - len(entries),
+        links_not_followed=found.links,
+        folders_left_out=tuple(str(path) for path in found.folders_left_out),
+    )
+
+
+def check_any(report: ImportReport, paths: Sequence[str]) -> None:
+    """Hold that something was found: a session, or a file to tell of.
+
+    Raises:
+        UsageError: there are folders without sessions alone.
+    """
+    if not report.files and not any(e.is_named or e.is_unreadable for e in report.refused):
         raise UsageError(
             f"no session was found in {', '.join(paths)}",
             hint=f"formats: {', '.join(plugins.names(plugins.IMPORTERS))}",
         )
-    return ImportReport(tuple(reports), tuple(refused))
+
+
+def report_error(report: ImportReport) -> RedriveError | None:
+    """Give the error for a file that the user named and that could not be imported.
+
+    Where nothing was imported at all, a file in a folder that cannot be read is such a one.
+    """
+    entries = [e for e in report.refused if e.is_named or (e.is_unreadable and not report.files)]
+    if not entries:
+        return None
+    return RecordError(entries[0].reason, where=entries[0].path, hint=entries[0].hint)
 
 
 def detect(source: SourceFile, known: Mapping[str, Importer]) -> Importer | None:
@@ -139,6 +224,7 @@ def _import_file(
     store: Store, path: Path, known: Mapping[str, Importer], *, is_forced: bool
 ) -> FileReport:
     source = FileSource(path)
+    check_encoding(source)
     importer = next(iter(known.values())) if is_forced else detect(source, known)
     if importer is None:
         raise RecordError(
@@ -150,7 +236,7 @@ def _import_file(
     _, prefixes = source.hash_prefixes(sizes)
     ancestors = {d for size, d in prefixes.items() if d in sizes[size]}
     with store.transaction():
-        return _FileImport(store, source, importer, ancestors).run()
+        return _FileImport(store, source, importer, ancestors, is_forced=is_forced).run()
 
 
 @dataclass(slots=True)
@@ -171,16 +257,24 @@ class _FileImport:
     """Imports one file inside a transaction."""
 
     def __init__(
-        self, store: Store, source: FileSource, importer: Importer, ancestors: set[str]
+        self,
+        store: Store,
+        source: FileSource,
+        importer: Importer,
+        ancestors: set[str],
+        *,
+        is_forced: bool,
     ) -> None:
         self.store = store
         self.source = source
         self.importer = importer
         self.ancestors = ancestors
+        self.is_forced = is_forced
         self.role = importer.role(source)
         self.tally = FileTally()
         self.targets: dict[str, _Target] = {}
-        self.has_facts = False
+        self.held: dict[str, list[Draft]] = {}
+        self.is_recording = False
 
     def run(self) -> FileReport:
         """Store the source, then its events."""
@@ -189,12 +283,13 @@ class _FileImport:
             return stored
         self._store_source()  # first, since compression and look-up tables are both large
         for draft in self.importer.project(self.source, self.tally):
-            self.has_facts = self.has_facts or draft.kind is not Kind.DAMAGE
-            target = self.targets.get(draft.session) or self._open(draft.session)
-            if target.writer is not None:
+            self.is_recording = self.is_recording or draft.kind not in _NO_FACTS
+            target = self.targets.get(draft.session) or self._hold(draft)
+            if target is not None and target.writer is not None:
                 self._take(target, draft)
-        if not self.has_facts:
-            raise RecordError(self._nothing(), where=self.source.path)
+        self._settle_held()
+        if not self.is_recording:
+            raise self._nothing()
         sessions = tuple(self._close(target) for target in self.targets.values())
         report = self._report(sessions)
         for target in self.targets.values():
@@ -202,9 +297,13 @@ class _FileImport:
                 self._note_source(target.session_id, report)
         return report
 
-    def _nothing(self) -> str:
-        first = self.tally.damage[0].reason if self.tally.damage else "no records"
-        return f"{self.source.path}: nothing readable as {self.importer.name}: {first}"
+    def _nothing(self) -> RecordError:
+        """Give the error for a file of which the importer understood nothing."""
+        path, damage = self.source.path, self.tally.damage
+        why = damage[0].reason if damage else "no message, call or result in it"
+        may_be_one = bool(damage) and not self.is_forced
+        kind = UnreadableError if may_be_one else RecordError
+        return kind(f"{path}: nothing readable as {self.importer.name}: {why}", where=path)
 
     def _stored_report(self) -> FileReport | None:
         """Give the stored report where these bytes were read by this importer version before."""
@@ -221,9 +320,36 @@ class _FileImport:
                 return msgspec.structs.replace(report, path=self.source.path, sessions=unchanged)
         return None
 
+    def _hold(self, draft: Draft) -> _Target | None:
+        """Open a session at its first fact; what came before waits for it."""
+        held = self.held.setdefault(draft.session, [])
+        if draft.kind in _NO_FACTS and len(held) < _MAX_HELD:
+            held.append(draft)
+            return None
+        return self._release(draft.session)
+
+    def _release(self, native_id: str) -> _Target:
+        target = self._open(native_id)
+        for draft in self.held.pop(native_id):
+            if target.writer is not None:
+                self._take(target, draft)
+        return target
+
+    def _settle_held(self) -> None:
+        """Store what has no facts where it belongs to a session, and count it where it is none."""
+        for native_id in list(self.held):
+            if self.tally.has_opening or self.store.revisions(self._base_id(native_id)):
+                self._release(native_id)
+                self.is_recording = True
+        if self.held:
+            self.tally.extra["sessions_of_notes_alone"] = len(self.held)
+
+    def _base_id(self, native_id: str) -> str:
+        return f"{self.importer.name}:{native_id}"
+
     def _open(self, native_id: str) -> _Target:
         """Decide which stored session this part of the file belongs to."""
-        base_id = f"{self.importer.name}:{native_id}"
+        base_id = self._base_id(native_id)
         rows = self.store.revisions(base_id)
         target = self._known_target(rows) or self._new_target(base_id, rows)
         self.targets[native_id] = target
@@ -399,9 +525,3 @@ def _print_of(event: Event) -> bytes:
         source=Source("", event.source.offset, event.source.length),
     )
     return sha256(msgspec.json.encode(same)).digest()[:16]
-
-
-def report_error(report: ImportReport) -> RedriveError | None:
-    """Give the error for files that the user named and that could not be imported."""
-    named = [entry for entry in report.refused if entry.is_named]
-    return RecordError(named[0].reason, where=named[0].path) if named else None

@@ -1,10 +1,14 @@
+import errno
+import io
 import json
 import os
 from pathlib import Path
 
 import pytest
 
+from redrive.app import importing
 from redrive.app.importing import import_paths, report_error
+from redrive.app.sources import find_files
 from redrive.errors import PluginError, UsageError
 from redrive.record.event import Kind, payload_of
 from redrive.stores.sqlite import open_store
@@ -243,3 +247,129 @@ def test_a_plugin_that_does_not_load_stops_only_who_asks_for_it(monkeypatch):
     with pytest.raises(PluginError, match="broken"):
         plugins.load(plugins.IMPORTERS, "broken")
     assert [s.name for s in plugins.survey() if s.fault] == ["broken"] * len(plugins.GROUPS)
+
+
+# --- what cannot be read, and what is no fact
+
+
+def test_a_disk_that_fails_while_a_file_is_read_refuses_that_file(store, tmp_path, monkeypatch):
+    interchange(tmp_path / "a.jsonl")
+    interchange(tmp_path / "b.jsonl", name="s2")
+    real = io.FileIO.read
+
+    class Failing(io.FileIO):
+        def read(self, size=-1):
+            if Path(self.name).name == "a.jsonl":
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            return real(self, size)
+
+    monkeypatch.setattr(Path, "open", lambda path, *_, **__: Failing(path))
+    report = take(store, tmp_path)
+    assert [Path(entry.path).name for entry in report.files] == ["b.jsonl"]
+    (refused,) = [entry for entry in report.refused if entry.is_unreadable]
+    assert refused.reason == f"{tmp_path / 'a.jsonl'}: cannot be read: Input/output error"
+    assert report_error(report) is None
+    assert report.has_damage
+
+
+def test_a_folder_that_cannot_be_listed_is_told(store, tmp_path, monkeypatch):
+    closed = tmp_path / "in" / "closed"
+    closed.mkdir(parents=True)
+    interchange(tmp_path / "in" / "a.jsonl")
+    real = os.scandir
+
+    def scandir(path):
+        if Path(path) == closed:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    report = take(store, tmp_path / "in")
+    (refused,) = report.refused
+    assert refused.reason == f"{closed}: cannot be read: Permission denied"
+    assert (refused.is_named, refused.is_unreadable) == (False, True)
+    assert report_error(report) is None
+    report = take(store, closed)
+    assert report.refused[0].is_named
+    error = report_error(report)
+    assert error is not None
+    assert error.exit_code == 6
+
+
+def test_where_nothing_was_imported_what_cannot_be_read_is_the_error(store, tmp_path):
+    (tmp_path / "in").mkdir()
+    text = interchange(tmp_path / "a.jsonl").read_text()
+    (tmp_path / "in" / "wide.jsonl").write_text(text, encoding="utf-16")
+    error = report_error(take(store, tmp_path / "in"))
+    assert error is not None
+    assert "UTF-16" in error.message
+    assert error.hint
+
+
+def test_a_recording_of_damage_alone_is_named_in_a_folder(store, tmp_path, cases):
+    (tmp_path / "in").mkdir()
+    whole = next((cases / "17-otlp-truncated-messages").glob("*.json*")).read_bytes()
+    (tmp_path / "in" / "torn.json").write_bytes(whole[: len(whole) // 2].replace(b"\n", b" "))
+    (refused,) = take(store, tmp_path / "in").refused
+    assert refused.is_unreadable
+    assert "nothing readable as otel_genai" in refused.reason
+
+
+def test_notes_alone_are_no_session_and_a_session_line_is_one(store, tmp_path):
+    summary = {"type": "summary", "summary": "x", "leafUuid": "y"}
+    (tmp_path / "notes.jsonl").write_text(json.dumps(summary) + "\n")
+    meta = {"timestamp": "2026-01-01T00:00:00Z", "type": "session_meta", "payload": {"id": "c"}}
+    (tmp_path / "rollout.jsonl").write_text(json.dumps(meta) + "\n")
+    report = take(store, tmp_path / "notes.jsonl", tmp_path / "rollout.jsonl")
+    assert [entry.sessions[0].session_id for entry in report.files] == ["codex:c"]
+    assert "no message, call or result in it" in report.refused[0].reason
+
+
+def span(trace, **attributes):
+    items = [{"key": key, "value": {"stringValue": text}} for key, text in attributes.items()]
+    return {"traceId": trace * 32, "spanId": trace * 16, "name": "s", "attributes": items}
+
+
+def otlp(path, *spans):
+    path.write_text(json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": list(spans)}]}]}))
+    return path
+
+
+MODEL = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"}
+
+
+def test_a_trace_without_any_model_or_tool_is_counted_and_makes_no_session(store, tmp_path):
+    path = otlp(tmp_path / "t.json", span("a", **MODEL), span("b", **{"http.method": "GET"}))
+    (file,) = take(store, path).files
+    assert [entry.session_id for entry in file.sessions] == ["otel_genai:" + "a" * 32]
+    assert file.counts["extra"]["sessions_of_notes_alone"] == 1
+    plain = otlp(tmp_path / "p.json", span("c", **{"http.method": "GET"}))
+    assert take(store, plain).files == ()
+
+
+def test_what_is_said_of_a_stored_session_joins_it_without_a_fact(store, tmp_path):
+    take(store, otlp(tmp_path / "t.json", span("a", **MODEL)))
+    more = tmp_path / "logs.json"
+    record = {"traceId": "a" * 32, "spanId": "a" * 16, "body": {"stringValue": "x"}}
+    more.write_text(json.dumps({"resourceLogs": [{"scopeLogs": [{"logRecords": [record]}]}]}))
+    assert only_change(take(store, more))[0] == "joined"
+
+
+def test_a_file_of_many_notes_is_not_held_and_makes_no_session(store, tmp_path, monkeypatch):
+    monkeypatch.setattr(importing, "_MAX_HELD", 3)
+    summary = {"type": "summary", "summary": "x", "leafUuid": "y"}
+    (tmp_path / "notes.jsonl").write_text((json.dumps(summary) + "\n") * 9)
+    report = take(store, tmp_path / "notes.jsonl")
+    assert "no message, call or result" in report.refused[0].reason
+    assert list(store.sessions()) == []
+
+
+def test_reports_are_given_file_by_file_and_what_is_left_is_counted(store, tmp_path):
+    for name in ("a", "b", "c"):
+        interchange(tmp_path / f"{name}.jsonl", name=name)
+    found = find_files([str(tmp_path)])
+    each = importing.import_each(store, found, progress=quiet)
+    entries = [next(each)]
+    assert [row.session_id for row in store.sessions()] == ["interchange:a"]
+    report = importing.report_of(found, entries)
+    assert report.unfinished == len(found.files) - 1
