@@ -6,11 +6,12 @@ no context, so it may answer where a request is missing.
 Source: DESIGN.md §8 "Specs", §10 "Scripts"; tests/cases/SCHEMA.md.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import UNSET, Raw, UnsetType
 
 from redrive import canonical
 from redrive.canonical import get_field
@@ -29,6 +30,22 @@ class Script(msgspec.Struct, frozen=True):
 
     replies: tuple[ModelReply, ...]
     model: ModelFingerprint | None = None
+
+
+class _UsualCall(msgspec.Struct, gc=False):
+    """A call as most lines write it; `args` keeps its bytes."""
+
+    name: str
+    args: Raw | UnsetType = UNSET
+    args_json: str | UnsetType = UNSET
+
+
+class _UsualLine(msgspec.Struct, gc=False):
+    """A decision as most lines write it; a line of any other shape is read key by key."""
+
+    tool_calls: list[_UsualCall]
+    text: str | None = None
+    final: bool | None = None
 
 
 class ScriptModel:
@@ -107,7 +124,15 @@ def parse_script(data: bytes, name: str) -> Script:
     """
     model = None
     replies: list[ModelReply] = []
-    for where, line in _lines(data, name):
+    for number, written in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
+        reply = _usual_reply(written)
+        if reply is not None:
+            replies.append(reply)
+            continue
+        if not written.strip():
+            continue
+        where = f"{name}:{number}"
+        line = _object(written, where)
         if "model" in line and not _DECISION_KEYS & line.keys():
             if model is not None or replies:
                 raise UsageError("a model line that is not the first", where=where, hint=_EXPECTED)
@@ -117,18 +142,33 @@ def parse_script(data: bytes, name: str) -> Script:
     return Script(tuple(replies), model)
 
 
-def _lines(data: bytes, name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    for number, line in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
-        if not line.strip():
-            continue
-        where = f"{name}:{number}"
-        try:
-            value = canonical.decode_value(line)
-        except ValueError as error:
-            raise UsageError("a line that is not JSON", where=where, hint=_EXPECTED) from error
-        if not isinstance(value, dict):
-            raise UsageError("a line that is no object", where=where, hint=_EXPECTED)
-        yield where, value
+def _usual_reply(data: bytes) -> ModelReply | None:
+    """Read a line of the usual shape in one decode; `None` for any other."""
+    try:
+        line = _decode_usual(data)
+        if not data.isascii():
+            data.decode()  # the decoder does not look for UTF-8 in what it skips
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    calls = []
+    for call in line.tool_calls:
+        if call.args_json is not UNSET:
+            return None
+        calls.append(CallAsked(call.name, call.args))
+    return ModelReply(line.text or "", tuple(calls), line.final is True)
+
+
+_decode_usual = msgspec.json.Decoder(_UsualLine).decode
+
+
+def _object(data: bytes, where: str) -> Mapping[str, Any]:
+    try:
+        value = canonical.decode_value(data)
+    except ValueError as error:
+        raise UsageError("a line that is not JSON", where=where, hint=_EXPECTED) from error
+    if not isinstance(value, dict):
+        raise UsageError("a line that is no object", where=where, hint=_EXPECTED)
+    return value
 
 
 def _fingerprint(line: Mapping[str, Any], where: str) -> ModelFingerprint:

@@ -57,6 +57,18 @@ def test_numbers_and_lone_surrogates_of_a_line_stay_exact() -> None:
     assert script.replies[1].text == "ok \ud83d"
 
 
+def test_arguments_keep_the_bytes_that_they_were_written_in() -> None:
+    line = '{"text": null, "tool_calls": [{"name": "a", "args": {"x": "é", "x": 1.0}}], "o": "é"}'
+    assert parse_script(line.encode(), "s").replies[0].calls == (
+        CallAsked("a", arguments=Raw('{"x": "é", "x": 1.0}'.encode())),
+    )
+
+
+def test_bytes_that_are_no_text_are_found_in_what_a_line_is_not_read_for() -> None:
+    with pytest.raises(UsageError, match="not JSON"):
+        parse_script(b'{"tool_calls": [], "note": "\xff"}', "s")
+
+
 def test_without_a_model_line_the_recorded_model_is_said_to_have_answered(tmp_path: Path) -> None:
     reply = opened(tmp_path, '{"text":"x"}').decide(ModelQuery(1, recorded_model=RECORDED))
     assert reply.model == RECORDED
