@@ -182,19 +182,25 @@ def _call_fields(expected: DecisionSignature, found: DecisionSignature) -> Itera
 
 def count_ignored(pairs: Iterable[tuple[DecisionForm, DecisionForm]]) -> dict[str, int]:
     """Count what normalisation ignored between decisions with equal calls, by rule."""
-    counts = dict.fromkeys(RULES, 0)
+    texts = arguments = call_ids = 0
     for ours, theirs in pairs:
-        counts[DECISION_TEXT_BYTES] += ours.text != theirs.text
+        if ours.text != theirs.text:
+            texts += 1
         if ours.arguments != theirs.arguments:
-            counts[ARGUMENT_BYTES] += _count_unequal(ours.arguments, theirs.arguments)
+            arguments += _count_unequal(ours.arguments, theirs.arguments)
         if ours.call_ids != theirs.call_ids:
-            counts[CALL_ID] += _count_unequal(ours.call_ids, theirs.call_ids)
-    return {rule: count for rule, count in counts.items() if count}
+            call_ids += _count_unequal(ours.call_ids, theirs.call_ids)
+    counts = {ARGUMENT_BYTES: arguments, CALL_ID: call_ids, DECISION_TEXT_BYTES: texts}
+    return {rule: counts[rule] for rule in RULES if counts[rule]}
 
 
 def _count_unequal(ours: Sequence[Any], theirs: Sequence[Any]) -> int:
     """Count the places where both sides say something, and not the same."""
-    return sum(a != b for a, b in zip(ours, theirs, strict=True) if None not in (a, b))
+    count = 0
+    for a, b in zip(ours, theirs, strict=True):
+        if a != b and a is not None and b is not None:
+            count += 1
+    return count
 
 
 class _Side(msgspec.Struct, frozen=True):
@@ -272,13 +278,7 @@ def _compare(
 ) -> Comparison:
     places = _differing_places(ours.signatures, theirs.signatures)
     decided = [p for p in places if not _decides_alike(ours, theirs, p)]
-    both = min(len(ours.signatures), len(theirs.signatures))
-    unequal = set(decided)
-    tools = [
-        [call.tool for signature in side.signatures for call in signature.calls]
-        for side in (ours, theirs)
-    ]
-    edits = sequence_edits(*tools)
+    edits, distance = _tool_edits(ours, theirs) if decided else (0, 0.0)
 
     def divergence(found: Sequence[int]) -> Divergence | None:
         return _divergence(first, nodes, ours, theirs, found[0]) if found else None
@@ -290,11 +290,31 @@ def _compare(
         differences=tuple(listed),
         n_differences=len(places),
         text_only=sum(_fields_at(ours, theirs, p) == ("text",) for p in places),
-        ignored=count_ignored(
-            (ours.forms[p], _without_text(ours, theirs, p)) for p in range(both) if p not in unequal
-        ),
+        ignored=count_ignored(_alike_forms(ours, theirs, places, decided)),
         tool_sequence_edits=edits,
-        tool_sequence_distance=edits / max(1, *map(len, tools)),
+        tool_sequence_distance=distance,
+    )
+
+
+def _tool_edits(ours: _Side, theirs: _Side) -> tuple[int, float]:
+    """Count the edits between both sequences of tool names, also by the longer length."""
+    tools = [
+        [call.tool for signature in side.signatures for call in signature.calls]
+        for side in (ours, theirs)
+    ]
+    edits = sequence_edits(*tools)
+    return edits, edits / max(1, *map(len, tools))
+
+
+def _alike_forms(
+    ours: _Side, theirs: _Side, places: Sequence[int], decided: Sequence[int]
+) -> Iterable[tuple[DecisionForm, DecisionForm]]:
+    """Pair the forms of the decisions that decide alike."""
+    if not places:
+        return zip(ours.forms, theirs.forms, strict=True)
+    both, unequal = min(len(ours.forms), len(theirs.forms)), set(decided)
+    return (
+        (ours.forms[p], _without_text(ours, theirs, p)) for p in range(both) if p not in unequal
     )
 
 
