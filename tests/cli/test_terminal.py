@@ -14,7 +14,7 @@ def run_on_a_terminal(arguments, environment, *, stdout_too=False):
         stdout=theirs if stdout_too else subprocess.PIPE,
         stderr=theirs,
         env=os.environ | environment,
-        timeout=60,
+        timeout=600,
     )
     os.close(theirs)
     seen = b""
