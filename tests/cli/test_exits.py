@@ -118,7 +118,7 @@ def test_1_an_unequal_diff(polled, cases, tmp_path):
         (("shadow", "s25", "--model", "openai:m@"), "openai"),
         (("shadow", "s25"), "Missing option '--model'"),
         (("shadow", "s25", "--model", "script:x", "--path", "nowhere"), "no node 'nowhere'"),
-        (("diff", "s25"), "needs two paths"),
+        (("diff", "s25"), "both sides are the same path"),
         (("grep", "("), ""),
         (("nonsense",), "No such command"),
         (("audit", "s25", "--nonsense"), "No such option"),
@@ -332,7 +332,7 @@ def test_6_a_stdout_that_takes_nothing(polled):
                 ["/bin/sh", "-c", f"exec {sys.executable} -m redrive {verb} {target}"],
                 capture_output=True,
                 env=os.environ | {"REDRIVE_STORE": str(polled.store)},
-                timeout=60,
+                timeout=600,
             )
             assert done.returncode == 6, (verb, target)
             assert done.stderr.startswith(b"redrive: stdout ")

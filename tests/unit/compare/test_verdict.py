@@ -193,7 +193,10 @@ def outcome_of(recording, stated=None):
 
 
 def test_the_source_has_the_last_word_on_the_outcome():
-    assert outcome_of(session(status="failure"), "success") == Outcome("failure", Basis.SOURCE)
+    told = outcome_of(session(status="failure"), "success")
+    assert told == Outcome("failure", Basis.SOURCE, not_taken="success")
+    same = outcome_of(session(status="failure"), "failure")
+    assert same == Outcome("failure", Basis.SOURCE)
     assert outcome_of(session(status=None), "failure") == Outcome("failure", Basis.USER)
     assert outcome_of(session(status=None)) == Outcome(None, Basis.UNKNOWN)
     wordless = record(decide(text="x"), {"type": "end"})
@@ -206,6 +209,8 @@ def test_what_is_not_known_of_the_outcome_is_said():
     user = shadow(session(status=None), SAME, stated="failure")
     assert user.verdict is Verdict.DETERMINISTIC_CORROBORATION
     assert NOTES["outcome_user"] in user.notes
+    ignored = shadow(session(status="success"), SAME, stated="failure")
+    assert NOTES["outcome_not_taken"] in ignored.notes
     assert shadow(session(), SAME).notes == (NOTES["one_run"],)
 
 
