@@ -40,17 +40,17 @@ def load(source: SourceFile) -> Iterator[Event]:
         if (draft.offset, draft.length) != (place.offset, place.length):
             place = Source(place.artefact, draft.offset, draft.length)
         yield Event(
-            id=draft.id,
-            session_id=draft.session,
-            seq=seq,
-            kind=draft.kind,
-            node_id=draft.node_id,
-            source=place,
-            payload=dump_payload(draft.payload),
-            parent_id=draft.parent_id,
-            actor=draft.actor,
-            ts_ns=draft.ts_ns,
-            call_id=draft.call_id,
+            draft.id,
+            draft.session,
+            seq,
+            draft.kind,
+            draft.node_id,
+            place,
+            dump_payload(draft.payload),
+            draft.parent_id,
+            draft.actor,
+            draft.ts_ns,
+            draft.call_id,
         )
 
 

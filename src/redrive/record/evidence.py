@@ -199,7 +199,7 @@ def _build_cell(
 ) -> Cell:
     """Read a call, and its answer where it has one, from the stream of both."""
     called = next(events)
-    call: ToolCall = _decode(called, _decode_call)
+    call: ToolCall = decode_known(called, _decode_call)
     arguments, source = NOT_RECORDED, 0
     if not (call.is_not_recorded or call.truncated or call.redactions):
         digests = argument_digests(call.arguments, call.arguments_text)
@@ -211,7 +211,7 @@ def _build_cell(
         status, digest = "", NOT_RECORDED
     else:
         event = next(events)
-        result: ToolResult = _decode(event, _decode_result)
+        result: ToolResult = decode_known(event, _decode_result)
         status, gap = result.status, _result_gap(result)
         data = bytes(event.payload)
         digest = sha256(data).digest()
@@ -226,7 +226,7 @@ _decode_call = PAYLOAD_DECODERS[Kind.TOOL_CALL].decode
 _decode_result = PAYLOAD_DECODERS[Kind.TOOL_RESULT].decode
 
 
-def _decode(event: Event, decode: Callable[[Raw], Any]) -> Any:
+def decode_known(event: Event, decode: Callable[[Raw], Any]) -> Any:
     """Decode a payload of a known kind where it lies; one stored as text is no object."""
     try:
         return decode(event.payload)
@@ -260,7 +260,7 @@ def open_evidence(cell: Cell, event: Event | None) -> Answer | None:
         return None
     if sha256(event.payload).digest() != cell.digest:
         return None
-    result: ToolResult = _decode(event, _decode_result)
+    result: ToolResult = decode_known(event, _decode_result)
     value = result.result
     return None if isinstance(value, UnsetType) else Answer(result.status, value, event.seq)
 

@@ -63,8 +63,7 @@ class MemoryReader:
 
     def read_events(self, seqs: Iterable[int]) -> Iterator[Event]:
         """Yield the events with these seqs, in the order asked."""
-        events = self._events
-        return (events[seq] for seq in seqs)
+        return map(self._events.__getitem__, seqs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,8 @@ import msgspec
 
 from redrive.audit.redaction import find_mark, may_hold_mark
 from redrive.record.decisions import TOOL_CALLS
-from redrive.record.event import Event, Kind, ModelResponse, payload_of
-from redrive.record.evidence import Cell, ToolEvidenceStore, build_evidence
+from redrive.record.event import PAYLOAD_DECODERS, Event, Kind, ModelResponse, payload_of
+from redrive.record.evidence import Cell, ToolEvidenceStore, build_evidence, decode_known
 from redrive.record.pairing import pair_path
 from redrive.record.session import EventReader, SessionIndex
 from redrive.record.signature import (
@@ -162,7 +162,9 @@ class _Reading:
     def decision(
         self, step: Step, events: Iterator[Event], cells: Sequence[Cell]
     ) -> RecordedDecision:
-        responses: list[ModelResponse] = [payload_of(next(events)) for _ in step.responses]
+        responses: list[ModelResponse] = [
+            decode_known(next(events), _decode_response) for _ in step.responses
+        ]
         text = "".join([response.text for response in responses])
         signed, sources, call_ids = [], [], []
         for cell in cells:
@@ -194,7 +196,11 @@ class _Reading:
         for response in responses:
             served = response.model or served
             fingerprint = response.fingerprint or fingerprint
-        key = (served, fingerprint)
-        if key not in self.models:
-            self.models[key] = ModelFingerprint(served=served, fingerprint=fingerprint)
-        return self.models[key]
+        model = self.models.get((served, fingerprint))
+        if model is None:
+            model = ModelFingerprint(served=served, fingerprint=fingerprint)
+            self.models[(served, fingerprint)] = model
+        return model
+
+
+_decode_response = PAYLOAD_DECODERS[Kind.MODEL_RESPONSE].decode
