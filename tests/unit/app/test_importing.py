@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from redrive import plugins
 from redrive.app import importing
-from redrive.app.importing import import_paths, report_error
-from redrive.app.sources import find_files
+from redrive.app.import_report import report_error, report_of
+from redrive.app.importing import import_paths
+from redrive.app.sources import FileSource, find_files
 from redrive.errors import PluginError, UsageError
 from redrive.record.event import Kind, payload_of
 from redrive.stores.sqlite import open_store
@@ -237,8 +239,6 @@ def test_progress_names_each_file(store, tmp_path):
 def test_a_plugin_that_does_not_load_stops_only_who_asks_for_it(monkeypatch):
     from importlib.metadata import EntryPoint
 
-    from redrive import plugins
-
     broken = EntryPoint("broken", "redrive.nowhere:X", plugins.IMPORTERS)
     real = plugins._points(plugins.IMPORTERS)
     monkeypatch.setattr(plugins, "_points", lambda group: (*real, broken))
@@ -371,5 +371,26 @@ def test_reports_are_given_file_by_file_and_what_is_left_is_counted(store, tmp_p
     each = importing.import_each(store, found, progress=quiet)
     entries = [next(each)]
     assert [row.session_id for row in store.sessions()] == ["interchange:a"]
-    report = importing.report_of(found, entries)
+    report = report_of(found, entries)
     assert report.unfinished == len(found.files) - 1
+
+
+@pytest.mark.parametrize(
+    ("case", "name"),
+    [
+        ("09-rewind-dead-branch", "claude_code"),
+        ("25-polled-identical-calls", "interchange"),
+        ("17-otlp-truncated-messages", "otel_genai"),
+        ("../golden/codex", "codex"),
+    ],
+)
+def test_a_recording_is_claimed_and_a_page_that_shows_it_is_not(tmp_path, cases, case, name):
+    recording = min((cases / case).glob("*.json*"), key=lambda p: (p.stem == "expected", p.name))
+    known = plugins.load_all(plugins.IMPORTERS)
+    found = importing.detect(FileSource(recording), known)
+    assert found is not None
+    assert found.name == name
+    for opening in ("# A page\n\nIt shows:\n\n```json\n", "```json\n", "[![badge](x)](y)\n```\n"):
+        page = tmp_path / "page.md"
+        page.write_text(f"{opening}{recording.read_text()}```\n")
+        assert importing.detect(FileSource(page), known) is None, opening

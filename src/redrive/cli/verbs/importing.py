@@ -6,15 +6,15 @@ from typing import Any
 import click
 import msgspec
 
-from redrive.app.importing import (
+from redrive.app.import_report import (
     FileReport,
     ImportReport,
     Refused,
     check_any,
-    import_each,
     report_error,
     report_of,
 )
+from redrive.app.importing import import_each
 from redrive.app.sources import Found, find_files
 from redrive.cli import output
 from redrive.cli.exits import Exit, worst
