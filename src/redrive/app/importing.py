@@ -125,10 +125,13 @@ def _import_file(
             where=str(path),
             hint=f"formats: {', '.join(known)}",
         )
-    sizes = store.artefact_sizes()
-    _, prefixes = source.hash_prefixes(sizes)
-    ancestors = {d for size, d in prefixes.items() if d in sizes[size]}
+    known_sizes = store.artefact_sizes()
+    _, prefixes = source.hash_prefixes(known_sizes)
     with store.transaction():
+        sizes = store.artefact_sizes()
+        if sizes.keys() - known_sizes.keys():  # another process stored something meanwhile
+            _, prefixes = source.hash_prefixes(sizes)
+        ancestors = {d for size, d in prefixes.items() if d in sizes[size]}
         return _FileImport(store, source, importer, ancestors, is_forced=is_forced).run()
 
 
@@ -185,9 +188,7 @@ class _FileImport:
             raise self._nothing()
         sessions = tuple(self._close(target) for target in self.targets.values())
         report = self._report(sessions)
-        for target in self.targets.values():
-            if target.writer is not None:
-                self._note_source(target.session_id, report)
+        self._note_source(report)
         return report
 
     def _nothing(self) -> RecordError:
@@ -200,18 +201,17 @@ class _FileImport:
 
     def _stored_report(self) -> FileReport | None:
         """Give the stored report where these bytes were read by this importer version before."""
-        for row in self.store.sources_of(self.source.sha256):
-            is_current = (
-                row.importer == self.importer.name and row.importer_version >= self.importer.version
-            )
-            if is_current and row.report:
-                report = msgspec.convert(row.report, FileReport)
-                unchanged = tuple(
-                    _unchanged(self.store.get_session(entry.session_id))
-                    for entry in report.sessions
-                )
-                return msgspec.structs.replace(report, path=self.source.path, sessions=unchanged)
-        return None
+        rows = [
+            row
+            for row in self.store.sources_of(self.source.sha256)
+            if row.importer == self.importer.name and row.importer_version >= self.importer.version
+        ]
+        stored = next((row.report for row in rows if row.report), None)
+        if stored is None:
+            return None
+        unchanged = tuple(_unchanged(self.store.get_row(row.session_id)) for row in rows)
+        report = msgspec.convert(stored, FileReport)
+        return msgspec.structs.replace(report, path=self.source.path, sessions=unchanged)
 
     def _hold(self, draft: Draft) -> _Target | None:
         """Open a session at its first fact; what came before waits for it."""
@@ -338,7 +338,7 @@ class _FileImport:
     def _close(self, target: _Target) -> SessionReport:
         if target.writer is None:
             return msgspec.structs.replace(
-                _unchanged(self.store.get_session(target.session_id)), change=target.change
+                _unchanged(self.store.get_row(target.session_id)), change=target.change
             )
         self._supersede_gone(target)
         row = target.writer.close()
@@ -384,23 +384,24 @@ class _FileImport:
             sessions=sessions,
         )
 
-    def _note_source(self, session_id: str, report: FileReport) -> None:
-        self.store.add_source(
-            SourceRow(
-                session_id=session_id,
-                role=self.role,
-                sha256=self.source.sha256,
-                size=self.source.size,
-                importer=self.importer.name,
-                importer_version=self.importer.version,
-                report=msgspec.to_builtins(msgspec.structs.replace(report, sessions=_ids(report))),
+    def _note_source(self, report: FileReport) -> None:
+        """Note the source with each session; the file's own counts once, with the first of them."""
+        counts = msgspec.to_builtins(msgspec.structs.replace(report, sessions=()))
+        for target in self.targets.values():
+            if target.writer is None:
+                continue
+            self.store.add_source(
+                SourceRow(
+                    session_id=target.session_id,
+                    role=self.role,
+                    sha256=self.source.sha256,
+                    size=self.source.size,
+                    importer=self.importer.name,
+                    importer_version=self.importer.version,
+                    report=counts,
+                )
             )
-        )
-
-
-def _ids(report: FileReport) -> tuple[SessionReport, ...]:
-    """Keep of the sessions only what names them; their counts lie in the catalogue."""
-    return tuple(msgspec.structs.replace(entry, summary={}) for entry in report.sessions)
+            counts = {}
 
 
 def _unchanged(row: SessionRow) -> SessionReport:

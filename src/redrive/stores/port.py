@@ -141,6 +141,10 @@ class Store(Protocol):
         """Find one session by id (the newest revision, or `ID@N`) or unique prefix."""
         ...
 
+    def get_row(self, session_id: str) -> SessionRow:
+        """Give one session by the exact key of its row, whatever newer revisions there are."""
+        ...
+
     def sources_of(self, sha256: str) -> list[SourceRow]:
         """List the sessions that were read from this artefact."""
         ...

@@ -140,6 +140,10 @@ class SqliteStore:
         """Find one session by id, `ID@N` or unique prefix; see `catalogue.resolve_name`."""
         return catalogue.get_session(self._database, catalogue.resolve_name(self._database, name))
 
+    def get_row(self, session_id: str) -> SessionRow:
+        """Give one session by the exact key of its row, whatever newer revisions there are."""
+        return catalogue.get_session(self._database, session_id)
+
     def sources_of(self, sha256: str) -> list[SourceRow]:
         """List the sessions that were read from this artefact."""
         return catalogue.list_sources(self._database, bytes.fromhex(sha256))
@@ -156,7 +160,7 @@ class SqliteStore:
         self._require_transaction()
         number = next_id(self._database, ProjectionRow)
         if replaces is None:
-            base_id = canonical.safe_text(base_id)
+            base_id = canonical.escape_surrogates(base_id)
             session_id, revision = catalogue.next_revision(self._database, base_id)
             row = CatalogueRow(
                 session_id, base_id, revision, fmt, number, catalogue.digest_of_sources(())

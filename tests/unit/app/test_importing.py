@@ -394,3 +394,66 @@ def test_a_recording_is_claimed_and_a_page_that_shows_it_is_not(tmp_path, cases,
         page = tmp_path / "page.md"
         page.write_text(f"{opening}{recording.read_text()}```\n")
         assert importing.detect(FileSource(page), known) is None, opening
+
+
+def test_an_unchanged_older_revision_is_reported_as_itself(store, tmp_path):
+    first = interchange(tmp_path / "a.jsonl", RESULT)
+    take(store, first)
+    take(store, interchange(tmp_path / "b.jsonl", RESULT | {"result": 2}))
+    (session,) = take(store, first).files[0].sessions
+    assert (session.session_id, session.change) == ("interchange:s1", "unchanged")
+
+
+def many_traces(n_traces):
+    """An OTLP document with one model span per trace."""
+    spans = [
+        {
+            "traceId": f"{number:032x}",
+            "spanId": f"{number:016x}",
+            "name": "chat m",
+            "startTimeUnixNano": "1",
+            "endTimeUnixNano": "2",
+            "attributes": [
+                {"key": "gen_ai.operation.name", "value": {"stringValue": "chat"}},
+                {"key": "gen_ai.request.model", "value": {"stringValue": "m"}},
+            ],
+        }
+        for number in range(1, n_traces + 1)
+    ]
+    return json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]})
+
+
+def test_a_file_of_many_sessions_is_noted_once(store, tmp_path):
+    path = tmp_path / "traces.json"
+    path.write_text(many_traces(40))
+    assert len(take(store, path).files[0].sessions) == 40
+    rows = store.sources_of(take(store, path).files[0].sha256)
+    assert len(rows) == 40
+    assert sum(bool(row.report) for row in rows) == 1
+    again = take(store, path).files[0]
+    assert {session.change for session in again.sessions} == {"unchanged"}
+    assert again.counts["model_calls"] == 40
+
+
+def test_a_file_that_grew_while_its_beginning_was_being_stored_is_no_revision(
+    store, tmp_path, monkeypatch
+):
+    """Another process stores the beginning after this one looked and before it writes."""
+    path = interchange(tmp_path / "a.jsonl", RESULT)
+    begun = path.read_bytes()
+    with path.open("a") as file:
+        file.write('{"type":"end","id":"e","parent":"r1","status":"success"}\n')
+    early = tmp_path / "early.jsonl"
+    early.write_bytes(begun)
+    real = store.transaction
+    calls = []
+
+    def late():
+        calls.append(1)
+        if len(calls) == 1:
+            take(store, early)
+        return real()
+
+    monkeypatch.setattr(store, "transaction", late)
+    assert only_change(take(store, path)) == ("grown", 1)
+    assert [row.session_id for row in store.sessions()] == ["interchange:s1"]
