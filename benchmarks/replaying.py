@@ -7,7 +7,7 @@ recorded answers, and compare the two.
 
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -21,11 +21,11 @@ from redrive.importers.draft import FileTally, SourceFile
 from redrive.importers.interchange import IMPORTER
 from redrive.models.script import ScriptModel, parse_script
 from redrive.record.event import Event, Source, dump_payload
-from redrive.record.session import MemoryReader, build_index
-from redrive.record.trajectory import build_trajectory
+from redrive.record.session import EventReader, MemoryReader, build_index
+from redrive.record.trajectory import Trajectory, build_trajectory
 from redrive.replay.exchange import AskModel
 from redrive.replay.ports import ModelQuery, ModelReply
-from redrive.replay.recorded import read_run
+from redrive.replay.recorded import RecordedRun, read_run
 from redrive.replay.run import drive, reply_from
 from redrive.testing import MemorySource
 
@@ -54,14 +54,19 @@ def load(source: SourceFile) -> Iterator[Event]:
         )
 
 
-def replay(source: SourceFile, script: bytes) -> Comparison:
+def read_path(events: Sequence[Event], reader: EventReader) -> tuple[RecordedRun, Trajectory]:
+    """Index a session and read its path; the index is not needed after that."""
+    index = build_index("bench", lambda: events)
+    path = build_trajectory(index)
+    return read_run(index, path, reader), path
+
+
+def replay(source: SourceFile, read_script: Callable[[], bytes]) -> Comparison:
     """Load a session, shadow it from a script, and compare."""
     events = list(load(source))
     reader = MemoryReader(events)
-    index = build_index("bench", lambda: events)
-    path = build_trajectory(index)
-    recorded = read_run(index, path, reader)
-    model = ScriptModel("script:bench", Path("script"), parse_script(script, "script"))
+    recorded, path = read_path(events, reader)
+    model = ScriptModel("script:bench", Path("script"), parse_script(read_script(), "script"))
 
     def decide(command: AskModel) -> ModelReply:
         asked = ModelQuery(command.decision, recorded_model=command.recorded_model)
@@ -84,7 +89,7 @@ def figures(*, is_quick: bool) -> Iterator[Figure]:
     yield measure(
         "replay",
         f"load + shadow + diff of {n_events} events / untyped decode of the same lines",
-        lambda: replay(MemorySource("bench.jsonl", lines), script),
+        lambda: replay(MemorySource("bench.jsonl", lines), lambda: script),
         decode,
         goal=15,
         floor_bytes=len(lines),
@@ -101,4 +106,4 @@ def figures(*, is_quick: bool) -> Iterator[Figure]:
 
 if __name__ == "__main__":
     session, decided = map(Path, sys.argv[1:])
-    replay(FileSource(session), decided.read_bytes())
+    replay(FileSource(session), decided.read_bytes)

@@ -188,7 +188,7 @@ def count_ignored(pairs: Iterable[tuple[DecisionForm, DecisionForm]]) -> dict[st
             texts += 1
         if ours.arguments != theirs.arguments:
             arguments += _count_unequal(ours.arguments, theirs.arguments)
-        if ours.call_ids != theirs.call_ids:
+        if ours.call_ids and theirs.call_ids and ours.call_ids != theirs.call_ids:
             call_ids += _count_unequal(ours.call_ids, theirs.call_ids)
     counts = {ARGUMENT_BYTES: arguments, CALL_ID: call_ids, DECISION_TEXT_BYTES: texts}
     return {rule: counts[rule] for rule in RULES if counts[rule]}

@@ -124,8 +124,9 @@ def parse_script(data: bytes, name: str) -> Script:
     """
     model = None
     replies: list[ModelReply] = []
+    tools: dict[str, str] = {}  # each name once
     for number, written in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
-        reply = _usual_reply(written)
+        reply = _usual_reply(written, tools)
         if reply is not None:
             replies.append(reply)
             continue
@@ -142,7 +143,7 @@ def parse_script(data: bytes, name: str) -> Script:
     return Script(tuple(replies), model)
 
 
-def _usual_reply(data: bytes) -> ModelReply | None:
+def _usual_reply(data: bytes, tools: dict[str, str]) -> ModelReply | None:
     """Read a line of the usual shape in one decode; `None` for any other."""
     try:
         line = _decode_usual(data)
@@ -154,7 +155,7 @@ def _usual_reply(data: bytes) -> ModelReply | None:
     for call in line.tool_calls:
         if call.args_json is not UNSET:
             return None
-        calls.append(CallAsked(call.name, call.args))
+        calls.append(CallAsked(tools.setdefault(call.name, call.name), call.args))
     return ModelReply(line.text or "", tuple(calls), line.final is True)
 
 

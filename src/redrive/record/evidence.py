@@ -163,10 +163,11 @@ def build_evidence(
     cells: list[Cell] = []
     offsets = array("l", [0])
     keys: dict[str, dict[bytes, list[int]]] = {}
+    words: dict[str, str] = {}  # tools and statuses, each once
     events = reader.read_events(_seqs(trajectory.steps, pairing))
     for step in trajectory.steps:
         for seq in step.calls:
-            cell = _build_cell(step.step, seq, pairing, events, has_mark)
+            cell = _build_cell(step.step, seq, pairing, events, has_mark, words)
             if cell.arguments != NOT_RECORDED:
                 of_tool = keys.setdefault(cell.tool, {})
                 if cell.arguments in of_tool:
@@ -196,6 +197,7 @@ def _build_cell(
     pairing: Pairing,
     events: Iterator[Event],
     has_mark: Callable[[bytes], bool] | None,
+    words: dict[str, str],
 ) -> Cell:
     """Read a call, and its answer where it has one, from the stream of both."""
     called = next(events)
@@ -217,9 +219,8 @@ def _build_cell(
         digest = sha256(data).digest()
         if gap is None and has_mark is not None and has_mark(data):
             gap = Gap.MASKED
-    return Cell(
-        step, seq, answer, call.tool, arguments, source, digest, status, gap, called.call_id
-    )
+    tool, status = words.setdefault(call.tool, call.tool), words.setdefault(status, status)
+    return Cell(step, seq, answer, tool, arguments, source, digest, status, gap, called.call_id)
 
 
 _decode_call = PAYLOAD_DECODERS[Kind.TOOL_CALL].decode

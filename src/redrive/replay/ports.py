@@ -29,7 +29,7 @@ class Override(msgspec.Struct, frozen=True):
     value: int | float | str
 
 
-class CallAsked(msgspec.Struct, frozen=True, omit_defaults=True):
+class CallAsked(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A tool call as a model (or the record) wrote it: JSON value, or text, or neither."""
 
     tool: str
@@ -64,7 +64,7 @@ class ModelQuery(msgspec.Struct, frozen=True):
     sampling: Sampling | None = None
 
 
-class ModelReply(msgspec.Struct, frozen=True):
+class ModelReply(msgspec.Struct, frozen=True, gc=False):
     """What a model answered.
 
     Attributes:

@@ -40,7 +40,7 @@ class DecisionForm(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         text: digest of the answer text as it was written.
         arguments: per call, checksum of the bytes that its arguments were written in.
-        call_ids: per call, its id.
+        call_ids: per call, its id; empty where no call has one.
     """
 
     text: bytes

@@ -238,7 +238,7 @@ def _read_reply(reply: ModelReply, mode: str) -> tuple[ModelReply, DecisionSigna
         signed.append(CallSignature(call.tool, digests.value))
         sources.append(digests.source)
         call_ids.append(call.call_id)
-    form = DecisionForm(written, tuple(sources), tuple(call_ids))
+    form = DecisionForm(written, tuple(sources), tuple(call_ids) if any(call_ids) else ())
     return reply, DecisionSignature(text, tuple(signed), is_final=False), form
 
 
@@ -295,7 +295,7 @@ def _take_evidence(
     if answer is None:
         return _miss(state, command.call, Gap.ALTERED)
     served = ServedCall(
-        command.decision, cell.call_id, cell.tool, answer.status, answer.result, answer.seq
+        command.decision, cell.call_id, cell.tool, cell.status, answer.result, answer.seq
     )
     used = state.used
     if not state.is_on_track:
