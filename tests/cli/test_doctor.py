@@ -9,7 +9,7 @@ def test_a_healthy_installation_is_ok(redrive, cases):
     document = redrive.json("doctor")
     assert document["ok"] is True
     findings = {finding["what"]: finding for finding in document["findings"]}
-    assert findings["store"]["detail"].endswith(": 1 sessions")
+    assert findings["store"]["detail"].endswith(": 1 session")
     for name in ("claude_code", "codex", "interchange", "openinference", "otel_genai"):
         assert findings[f"redrive.importers {name}"]["is_ok"]
     assert findings["redrive.renderers json@1"]["is_ok"]

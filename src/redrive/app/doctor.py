@@ -11,6 +11,7 @@ import msgspec
 from redrive import __version__, plugins
 from redrive.errors import RedriveError
 from redrive.models.local import INSTALL_HINT, is_installed
+from redrive.reports.counts import counted
 from redrive.stores.locate import find_cwd, find_home, locate_store, store_exists
 from redrive.stores.sqlite import open_store
 
@@ -63,7 +64,7 @@ def _store(explicit: str | None) -> Examination:
         store.close()
     except RedriveError as error:
         return Examination("store", is_ok=False, detail=error.message)
-    return Examination("store", is_ok=True, detail=f"{path}: {n_sessions} sessions")
+    return Examination("store", is_ok=True, detail=f"{path}: {counted(n_sessions, 'session')}")
 
 
 def _package(name: str, hint: str) -> Examination:

@@ -14,6 +14,7 @@ from redrive.compare.document import RunDocument, ShadowDocument
 from redrive.compare.verdict import Verdict
 from redrive.compare.views import CallView, DecisionView
 from redrive.reports.audit import audit_lines, headline
+from redrive.reports.counts import counted
 from redrive.reports.escape import escape
 
 _CUT_CHARS = 300
@@ -165,7 +166,7 @@ def diff_lines(left: str, right: str, comparison: Comparison) -> Iterator[str]:
     if count == 0:
         yield f"{sides}: equal in every decision and result"
         return
-    yield f"{sides}: {'1 step differs' if count == 1 else f'{count} steps differ'}"
+    yield f"{sides}: {counted(count, 'step')} {'differs' if count == 1 else 'differ'}"
     if comparison.decision_divergence is None:
         yield "  every decision is the same; what differs are words or results"
     yield from _divergence_lines(comparison.first_divergence)
