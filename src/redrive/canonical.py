@@ -12,9 +12,11 @@ Version `jcs+1` is RFC 8785 extended so that evidence stays exact:
 Source: DESIGN.md §3 "Evidence is bytes", §10 "Integers".
 """
 
+import codecs
 import hashlib
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -30,6 +32,7 @@ _T = TypeVar("_T")
 
 _decode_any = msgspec.json.Decoder().decode
 _encode_any = msgspec.json.Encoder().encode
+_skip_value = msgspec.json.Decoder(msgspec.Raw).decode
 
 
 class DecodedJson(msgspec.Struct, frozen=True):
@@ -184,10 +187,61 @@ def _skip(_: object) -> None:
 
 
 def is_strict(data: bytes) -> bool:
-    """Say whether strict decoders take this JSON text (no lone surrogate, no number too large)."""
+    """Say whether strict decoders take this JSON text: no lone surrogate; numbers are not read.
+
+    Cost: no value is built.
+    """
+    try:
+        _skip_value(data)
+    except msgspec.DecodeError:
+        return False
+    return True
+
+
+def has_exact_numbers(data: bytes | memoryview) -> bool:
+    """Say whether each number of a JSON text that was skipped can be represented.
+
+    Cost: of a text of more than 1 MiB, no value is built.
+
+    Raises:
+        RecursionError: it is nested too deeply.
+    """
+    if bytes(data[:1]) == b'"':
+        return True
+    if len(data) > _LONG_BYTES:
+        return _LARGE_NUMBER.search(data) is None or all(map(_is_exact, _NUMBER.finditer(data)))
     try:
         _decode_any(data)
     except (msgspec.DecodeError, msgspec.ValidationError):
+        return _decode_tolerant(bytes(data)).is_exact
+    return True
+
+
+def _is_exact(token: "re.Match[bytes]") -> bool:
+    """Say whether a number can be represented; texts are passed over."""
+    text = bytes(token[0])
+    if text.startswith(b'"'):
+        return True
+    if text.lstrip(b"-").isdigit():
+        return len(text.lstrip(b"-")) <= MAX_INTEGER_DIGITS
+    return math.isfinite(float(text))
+
+
+_LONG_BYTES = 1024 * 1024
+# What every number that no float can hold, and every integer that is too long, contains.
+_LARGE_NUMBER = re.compile(rb"[eE]\+?[0-9]{3}|[0-9]{300}")
+_NUMBER = re.compile(rb'"(?:[^"\\]|\\.)*+"|-?[0-9][-+.0-9eE]{3,}', re.DOTALL)
+
+
+def is_utf8(data: bytes | memoryview) -> bool:
+    """Say whether bytes are UTF-8. Cost: no text of more than 1 MiB is built."""
+    view = memoryview(data)
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    try:
+        for start in range(0, len(view), _LONG_BYTES):
+            decoder.decode(view[start : start + _LONG_BYTES])
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError:
         return False
     return True
 
@@ -321,11 +375,32 @@ def stream(seed: str, label: str) -> Iterator[int]:
         counter += 1
 
 
-def safe_text(text: str) -> str:
-    """Give an id that UTF-8 can carry: a lone surrogate becomes the text of its escape."""
-    if text.isascii() or not _surrogate_trait(text):
+def has_lone_surrogate(text: str) -> bool:
+    """Say whether UTF-8 cannot carry a text."""
+    return not text.isascii() and _surrogate_trait(text) == _EXTENDED
+
+
+def escape_surrogates(text: str) -> str:
+    """Write each lone surrogate as its JSON escape; two texts may come to be one."""
+    if not has_lone_surrogate(text):
         return text
     return "".join(f"\\u{ord(c):04x}" if "\ud800" <= c <= "\udfff" else c for c in text)
+
+
+_ESCAPED = "\ufffd"
+
+
+def safe_text(text: str) -> str:
+    r"""Give an id that UTF-8 can carry; different ids stay different.
+
+    An id with a lone surrogate becomes U+FFFD, then the id with each backslash doubled and each
+    lone surrogate as the text of its escape: U+D800 gives `�\ud800`. So does an id that begins with
+    U+FFFD, since it could be such a text; every other id stays as it is. What was made safe is not
+    to be made safe again.
+    """
+    if not text.startswith(_ESCAPED) and not has_lone_surrogate(text):
+        return text
+    return _ESCAPED + escape_surrogates(text.replace("\\", "\\\\"))
 
 
 def get_field(mapping: Mapping[str, Any], key: str, kind: type[_T]) -> _T | None:

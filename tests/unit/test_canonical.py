@@ -1,4 +1,5 @@
 import itertools
+import json
 import math
 
 import msgspec
@@ -154,7 +155,69 @@ def test_the_stream_repeats_and_labels_part_it():
 def test_ids_become_carriable():
     assert canonical.safe_text("plain") == "plain"
     assert canonical.safe_text("é") == "é"
-    assert canonical.safe_text("é\ud800") == "é\\ud800"
+    assert canonical.safe_text("é\ud800") == "\ufffdé\\ud800"
+    assert canonical.safe_text("\ud800\\ud800") == "\ufffd\\ud800\\\\ud800"
+    assert canonical.safe_text("\\ud800") == "\\ud800"
+    assert canonical.safe_text("\ufffd\\ud800") == "\ufffd\ufffd\\\\ud800"
+
+
+IDS = st.text(st.sampled_from("\ufffd\\ud8c0é\ud800\udc00"), max_size=7)
+
+
+@given(IDS, IDS)
+def test_different_ids_stay_different_when_they_become_carriable(one, other):
+    safe = canonical.safe_text(one)
+    assert not canonical.has_lone_surrogate(safe)
+    assert (safe == canonical.safe_text(other)) == (one == other)
+
+
+@given(st.lists(IDS, min_size=2, max_size=40, unique=True))
+def test_no_two_ids_of_many_become_one(ids):
+    assert len({canonical.safe_text(text) for text in ids}) == len(ids)
+
+
+def test_a_surrogate_that_is_escaped_in_json_reads_back():
+    assert json.loads(canonical.escape_surrogates('["é\ud800"]')) == ["é\ud800"]
+    assert canonical.escape_surrogates("é") == "é"
+
+
+LONG = b"1," * 600_000
+EXACT = [
+    b"1",
+    b"1e300",
+    b"1e-400",
+    b"9" * 4300,
+    b"-" + b"9" * 4300,
+    b'"1e999"',
+    b'"\\"1e999"',
+    b"0." + b"0" * 400,
+]
+INEXACT = [b"1e400", b"-1E+400", b"9" * 4301, b"9" * 400 + b".0", b"1.5e0000400"]
+
+
+@pytest.mark.parametrize("before", [b"", LONG], ids=["short", "long"])
+def test_numbers_that_cannot_be_represented_are_found_in_texts_of_any_length(before):
+    for number in EXACT:
+        assert canonical.has_exact_numbers(b"[" + before + number + b"]")
+        assert canonical.has_exact_numbers(memoryview(b'{"a":[' + before + number + b"]}"))
+    for number in INEXACT:
+        assert not canonical.has_exact_numbers(b"[" + before + b'"1e999",' + number + b"]")
+    assert canonical.has_exact_numbers(b'"1e999"')
+
+
+@pytest.mark.parametrize("before", [b"", b"x" * (1024 * 1024 - 1)], ids=["short", "long"])
+def test_bytes_that_are_no_utf8_are_found_in_texts_of_any_length(before):
+    assert canonical.is_utf8(before + "é😀".encode())
+    assert canonical.is_utf8(memoryview(before))
+    assert not canonical.is_utf8(before + b"\xc3")
+    assert not canonical.is_utf8(before + b"\xff" + before)
+    assert not canonical.is_utf8(before + b"\xed\xa0\x80")
+
+
+def test_a_text_with_a_lone_surrogate_is_not_strict_and_one_with_a_long_number_is():
+    assert canonical.is_strict(b'["\\ud83d\\ude00"]')
+    assert canonical.is_strict(b"[1e400]")
+    assert not canonical.is_strict(b'["\\ud83d"]')
 
 
 def test_a_field_of_another_type_counts_as_not_recorded():

@@ -40,7 +40,7 @@ def parse_json_decision(text: str) -> JsonDecision | None:
         a decision, and both are compared as the texts that they are.
     """
     try:
-        members = canonical.split_members(canonical.safe_text(text))
+        members = canonical.split_members(canonical.escape_surrogates(text))
     except ValueError:
         return None
     found = dict(members)

@@ -163,7 +163,7 @@ def list_revisions(database: Database, base_id: str) -> list[SessionRow]:
         database,
         CatalogueRow,
         "WHERE base_id = ? ORDER BY revision",
-        (canonical.safe_text(base_id),),
+        (canonical.escape_surrogates(base_id),),
     )
     return [get_session(database, row.session_id) for row in list(rows)]
 
@@ -206,7 +206,7 @@ def resolve_name(database: Database, name: str) -> str:
     Raises:
         UsageError: nothing or more than one thing has this name; at most five are listed.
     """
-    name = canonical.safe_text(name)
+    name = canonical.escape_surrogates(name)
     if database.find("SELECT 1 FROM sessions WHERE base_id = ?", (name,)):
         return _newest(database, name)
     if database.find("SELECT 1 FROM sessions WHERE session_id = ?", (name,)):

@@ -153,7 +153,7 @@ def _check_draft(draft: Draft, size: int, where: str) -> None:
 
 
 def _is_utf8(text: str | None) -> bool:
-    return text is None or canonical.safe_text(text) == text
+    return text is None or not canonical.has_lone_surrogate(text)
 
 
 def _check_payload(draft: Draft, where: str) -> None:

@@ -150,7 +150,7 @@ def test_lone_surrogates_stay_in_evidence_and_are_escaped_in_ids() -> None:
     many = b'{"type":"full","many":[{"name":"\\ud800"},3],"names":["\\ud800"]}'
     assert only(many).line.many == [Inner("\ud800")]
     (placed,) = read(b'{"name":"\\ud800"}', IDS)
-    assert placed.line.name == "\\ud800"
+    assert placed.line.name == "\ufffd\\ud800"
 
 
 def test_what_is_found_behind_damage_is_typed_too() -> None:
