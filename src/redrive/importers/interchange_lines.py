@@ -3,6 +3,7 @@
 Knows what each line may carry (docs/interchange.md). Must not know what it becomes; that is
 `interchange`.
 
+`Any` fields are looked at when their line is read, since each of their types means something.
 `Raw` fields are evidence: they keep the bytes as they were written, so that `1.0` stays `1.0` and
 a key that stands twice stands twice. Where one is absent it is `UNSET`; `null` is a value.
 
@@ -18,7 +19,7 @@ from msgspec import UNSET, Raw, UnsetType
 from redrive.importers.typed_lines import Shapes
 
 
-class Line(msgspec.Struct, frozen=True, gc=False):
+class Line(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """What every line may carry."""
 
     id: str | None = None
@@ -42,7 +43,7 @@ class SessionLine(Line, frozen=True, gc=False, tag_field="type", tag="session"):
 
     task: Any = None
     tools: dict[str, Any] | None = None
-    captures: dict[str, Any] | None = None
+    captures: Any = None
     renderer: str | None = None
     environment: Raw | UnsetType = UNSET
     decisions: str | None = None
@@ -56,14 +57,7 @@ class SessionLine(Line, frozen=True, gc=False, tag_field="type", tag="session"):
         return _recorded(self.environment)
 
 
-class MaskedField(msgspec.Struct, frozen=True, gc=False):
-    """An entry of `redactions`."""
-
-    path: Any = ""
-    rule: Any = None
-
-
-class ModelNames(msgspec.Struct, frozen=True, gc=False):
+class ModelNames(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """The model of a decision."""
 
     requested: str | None = None
@@ -71,14 +65,14 @@ class ModelNames(msgspec.Struct, frozen=True, gc=False):
     fingerprint: str | None = None
 
 
-class Request(msgspec.Struct, frozen=True, gc=False):
+class Request(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """The exact string that was sent to an API."""
 
     api: str | None = None
     body: str | None = None
 
 
-class Counts(msgspec.Struct, frozen=True, gc=False):
+class Counts(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """The usage of a decision; `prompt_tokens` and `completion_tokens` are further names."""
 
     input_tokens: int | None = None
@@ -92,22 +86,23 @@ class Counts(msgspec.Struct, frozen=True, gc=False):
     cost_usd: str | int | float | None = None
 
 
-class Call(msgspec.Struct, frozen=True, gc=False):
+class Call(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """A tool call of an answer: `args` is any JSON, `args_json` the text that the model wrote."""
 
     call_id: str | None = None
     name: str | None = None
     args: Raw | UnsetType = UNSET
     args_json: str | None = None
-    redactions: list[MaskedField] | None = None
+    redactions: Any = None
 
 
-class Output(msgspec.Struct, frozen=True, gc=False):
+class Output(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """What the model answered."""
 
     text: str | None = None
     stop_reason: str | None = None
     tool_calls: list[Call] | None = None
+    redactions: Any = None
 
 
 class DecisionLine(Line, frozen=True, gc=False, tag_field="type", tag="decision"):
@@ -117,11 +112,17 @@ class DecisionLine(Line, frozen=True, gc=False, tag_field="type", tag="decision"
     model: ModelNames | None = None
     sampling: dict[str, Any] | None = None
     context: str | None = None
-    context_truncated: bool | None = None
+    context_truncated: Any = None
     request: Request | None = None
     usage: Counts | None = None
-    redactions: list[MaskedField] | None = None
+    redactions: Any = None
     output: Output | None = None
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether it holds what the model answered: a text, or at least one call."""
+        output = self.output
+        return output is not None and (output.text is not None or bool(output.tool_calls))
 
     def evidence(self, data: bytes) -> Sequence[Raw]:  # noqa: ARG002 - see `Line`
         """Give the arguments of the calls."""
@@ -136,9 +137,9 @@ class ResultLine(Line, frozen=True, gc=False, tag_field="type", tag="tool_result
     name: str | None = None
     status: str | None = None
     result: Raw | UnsetType = UNSET
-    result_truncated: bool | None = None
+    result_truncated: Any = None
     original_chars: int | None = None
-    redactions: list[MaskedField] | None = None
+    redactions: Any = None
 
     def evidence(self, data: bytes) -> Sequence[Raw]:  # noqa: ARG002 - see `Line`
         """Give the result."""
@@ -152,6 +153,7 @@ class ReadLine(Line, frozen=True, gc=False, tag_field="type", tag="read"):
     name: str | None = None
     value: Raw | UnsetType = UNSET
     step: int | None = None
+    redactions: Any = None
 
     def evidence(self, data: bytes) -> Sequence[Raw]:  # noqa: ARG002 - see `Line`
         """Give the value."""
@@ -167,6 +169,7 @@ class DerivedLine(Line, frozen=True, gc=False, tag_field="type", tag="derived"):
     inputs: Raw | UnsetType = UNSET
     value: Raw | UnsetType = UNSET
     step: int | None = None
+    redactions: Any = None
 
     def evidence(self, data: bytes) -> Sequence[Raw]:  # noqa: ARG002 - see `Line`
         """Give inputs and value."""
@@ -182,6 +185,7 @@ class EventLine(Line, frozen=True, gc=False, tag_field="type", tag="event"):
     tool: Any = ""
     args: Raw | UnsetType = UNSET
     command: Raw | UnsetType = UNSET
+    redactions: Any = None
 
     def evidence(self, data: bytes) -> Sequence[Raw]:
         """Give the whole line: any field may be kept."""
@@ -228,6 +232,9 @@ def _recorded(*values: Raw | UnsetType) -> Sequence[Raw]:
     return [value for value in values if not isinstance(value, UnsetType)]
 
 
+PLACING = frozenset({"id", "parent", "actor", "call_id"})
+"""What places a line in the history: ids, of which an integer is its decimal text."""
+
 SHAPES: Shapes[Line] = Shapes(
     OtherLine,
     SessionLine,
@@ -241,4 +248,5 @@ SHAPES: Shapes[Line] = Shapes(
     ContextReplacedLine,
     EndLine,
     evidence=lambda line, data: line.evidence(data),
+    ids=PLACING,
 )

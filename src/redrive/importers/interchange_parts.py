@@ -11,9 +11,10 @@ Source: DESIGN.md §8 "Interchange", §10.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from msgspec import Raw, UnsetType
+from msgspec import UNSET, Raw, UnsetType
 
 from redrive import canonical
+from redrive.importers.interchange_faults import CAPTURED, INPUT_CLASSES
 from redrive.importers.interchange_lines import (
     Call,
     ContextReplacedLine,
@@ -23,10 +24,8 @@ from redrive.importers.interchange_lines import (
     EndLine,
     EventLine,
     Line,
-    MaskedField,
     ModelErrorLine,
     ModelNames,
-    OtherLine,
     Output,
     PermissionLine,
     ReadLine,
@@ -44,7 +43,6 @@ from redrive.record.event import (
     ModelError,
     ModelRequest,
     ModelResponse,
-    Note,
     Payload,
     Read,
     Redaction,
@@ -59,7 +57,9 @@ from redrive.record.event import (
     raw_of,
 )
 
-VOUCHED = {"tool_results": "captured", "clock": "captured", "prng": "captured"}
+_NULL = Raw(b"null")
+_STATES = (CAPTURED, "not_captured", "unknown")
+VOUCHED = dict.fromkeys(("tool_results", "clock", "prng"), CAPTURED)
 _ENVELOPE = frozenset({"type", "id", "parent", "ts", "kind", "actor"})
 _NAMED_SAMPLING = frozenset(
     {"temperature", "top_p", "top_k", "seed", "max_tokens", "chosen_tokens", "logits"}
@@ -72,7 +72,7 @@ def parts_of(placed: Placed[Line], decisions: str) -> Sequence[Part]:
     """Give the events that a line becomes, as (kind, payload, call id), in order.
 
     Args:
-        placed: the line.
+        placed: the line, of a known type.
         decisions: `tool_calls` or `json_content`, as the session declares.
     """
     return _READERS[type(placed.line)](placed, decisions)
@@ -80,15 +80,14 @@ def parts_of(placed: Placed[Line], decisions: str) -> Sequence[Part]:
 
 def _read_session(placed: Placed[SessionLine], decisions: str) -> Sequence[Part]:
     line = placed.line
-    tools, captures = line.tools or {}, line.captures or {}
     payload = SessionStarted(
         task=_text_of(line.task),
         format_id=line.id,
-        tools={name: str(effect) for name, effect in tools.items()},
-        captures=VOUCHED | {name: str(state) for name, state in captures.items()},
+        tools={name: str(effect) for name, effect in (line.tools or {}).items()},
+        captures=_captures(line.captures),
         basis="vouched",
         renderer=line.renderer,
-        environment=line.environment,
+        environment=UNSET if line.environment == _NULL else line.environment,
         decisions=decisions,
         agent=line.agent,
         cwd=line.cwd,
@@ -96,6 +95,16 @@ def _read_session(placed: Placed[SessionLine], decisions: str) -> Sequence[Part]
         thread=line.thread,
     )
     return ((Kind.SESSION_STARTED, payload, None),)
+
+
+def _captures(declared: object) -> dict[str, str]:
+    """Read what the writer says of each class; what says nothing that is known is `unknown`."""
+    if declared is None:
+        return dict(VOUCHED)
+    if not isinstance(declared, dict):
+        return dict.fromkeys(INPUT_CLASSES, "unknown")
+    said = {name: state if state in _STATES else "unknown" for name, state in declared.items()}
+    return VOUCHED | said
 
 
 def _text_of(value: object) -> str | None:
@@ -139,7 +148,7 @@ def _request(line: DecisionLine, model: ModelNames) -> ModelRequest:
         body=request.body,
         context=line.context,
         sampling=None if line.sampling is None else _sampling(line.sampling),
-        truncated=line.context_truncated is True,
+        truncated=bool(line.context_truncated),
         redactions=_redactions(line.redactions, is_output=False),
         step=line.step,
     )
@@ -155,7 +164,7 @@ def _response(line: DecisionLine, model: ModelNames, output: Output) -> ModelRes
         usage=None if line.usage is None else _usage(line.usage),
         chosen_tokens=_tokens(sampling.get("chosen_tokens")),
         has_logits=bool(sampling.get("logits")),
-        redactions=_redactions(line.redactions, is_output=True),
+        redactions=_redactions(line.redactions, is_output=True) + _redactions(output.redactions),
         step=line.step,
     )
 
@@ -205,20 +214,28 @@ def _usage(counts: Counts) -> Usage:
     )
 
 
-def _redactions(
-    listed: Sequence[MaskedField] | None, *, is_output: bool | None = None
-) -> tuple[Redaction, ...]:
-    """Read the recorder's own list of what it masked, or the part in or outside the output."""
-    if not listed:
+def _redactions(listed: object, *, is_output: bool | None = None) -> tuple[Redaction, ...]:
+    """Read the recorder's own list of what it masked, or the part in or outside the output.
+
+    What is no such list still says that something was masked, and not where.
+    """
+    if listed is None:
         return ()
-    found = (Redaction(str(entry.path), _text_of(entry.rule)) for entry in listed)
+    found = map(_redaction, listed if isinstance(listed, list) else (listed,))
     return tuple(r for r in found if is_output in (None, r.path.startswith("output")))
+
+
+def _redaction(entry: object) -> Redaction:
+    if not isinstance(entry, dict):
+        return Redaction("")
+    path = entry.get("path")
+    return Redaction(path if isinstance(path, str) else "", _text_of(entry.get("rule")))
 
 
 def _call(call: Call) -> ToolCall:
     return ToolCall(
         tool=call.name or "",
-        arguments=call.args,
+        arguments=call.args if call.args_json is None else UNSET,
         arguments_text=call.args_json,
         redactions=_redactions(call.redactions),
     )
@@ -227,10 +244,10 @@ def _call(call: Call) -> ToolCall:
 def _read_result(placed: Placed[ResultLine], _: str) -> Sequence[Part]:
     line = placed.line
     payload = ToolResult(
-        status=line.status or "ok",
+        status="ok" if line.status is None else line.status,
         result=line.result,
         tool=line.name,
-        truncated=line.result_truncated is True,
+        truncated=bool(line.result_truncated),
         original_chars=line.original_chars,
         redactions=_redactions(line.redactions),
     )
@@ -240,7 +257,13 @@ def _read_result(placed: Placed[ResultLine], _: str) -> Sequence[Part]:
 def _read_read(placed: Placed[ReadLine], _: str) -> Sequence[Part]:
     line = placed.line
     kind = Kind.CLOCK_READ if line.kind == "clock" else Kind.PRNG_READ
-    return ((kind, Read(name=line.name or "", value=line.value, step=line.step), None),)
+    payload = Read(
+        name=line.name or "",
+        value=line.value,
+        step=line.step,
+        redactions=_redactions(line.redactions),
+    )
+    return ((kind, payload, None),)
 
 
 def _read_derived(placed: Placed[DerivedLine], _: str) -> Sequence[Part]:
@@ -252,6 +275,7 @@ def _read_derived(placed: Placed[DerivedLine], _: str) -> Sequence[Part]:
         inputs=line.inputs,
         value=line.value,
         step=line.step,
+        redactions=_redactions(line.redactions),
     )
     return ((Kind.VALUE_DERIVED, payload, None),)
 
@@ -262,7 +286,11 @@ def _read_event(placed: Placed[EventLine], _: str) -> Sequence[Part]:
     if kind == "user":
         return ((Kind.USER_MESSAGE, UserMessage(text=_text_of(line.text) or ""), None),)
     if kind == "tool_call":
-        call = ToolCall(tool=str(line.tool), arguments=_event_arguments(line))
+        call = ToolCall(
+            tool=str(line.tool),
+            arguments=_event_arguments(line),
+            redactions=_redactions(line.redactions),
+        )
         return ((Kind.TOOL_CALL, call, line.call_id),)
     members = members_of(placed.data)
     rest = {name: Raw(value) for name, value in members.items() if name not in _ENVELOPE}
@@ -303,10 +331,6 @@ def _read_end(placed: Placed[EndLine], _: str) -> Sequence[Part]:
     return ((Kind.SESSION_ENDED, SessionEnded(status=placed.line.status), None),)
 
 
-def _read_unknown(placed: Placed[OtherLine], _: str) -> Sequence[Part]:
-    return ((Kind.NOTE, Note(label=str(placed.line.type)), None),)
-
-
 _READERS: Mapping[type[Line], Callable[[Placed[Any], str], Sequence[Part]]] = {
     SessionLine: _read_session,
     DecisionLine: _read_decision,
@@ -318,5 +342,4 @@ _READERS: Mapping[type[Line], Callable[[Placed[Any], str], Sequence[Part]]] = {
     ModelErrorLine: _read_model_error,
     ContextReplacedLine: _read_context_replaced,
     EndLine: _read_end,
-    OtherLine: _read_unknown,
 }

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta, timezone
 _RFC3339 = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)(?:\.(\d+))?\s*(Z|z|[+-]\d\d:?\d\d)?$"
 )
+_SIGNS = {20: "--T::Z", 24: "--T::."}  # by length: every third character from the fifth on
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -20,8 +21,8 @@ def parse_rfc3339(text: object) -> int | None:
     """
     if not isinstance(text, str):
         return None
-    # Laid out as `2026-03-02T09:00:03.000Z`: by far the most common.
-    if len(text) == 24 and text[4:20:3] == "--T::." and text[23] == "Z":
+    # Laid out as `2026-03-02T09:00:03.000Z`, or without the fraction: by far the most common.
+    if text[4:20:3] == _SIGNS.get(len(text)) and text[-1] == "Z":
         try:
             since = datetime.fromisoformat(text) - _EPOCH
         except ValueError:

@@ -5,12 +5,14 @@ Knows structs, bytes and JSON. Must not know any recorded format.
 A line of the usual shape is decoded once: what no field names is checked for its grammar and
 skipped without being built, and a field declared `Raw` keeps the bytes as they were written. A
 line that the typed decoder refuses is parsed tolerantly: a field of another type than declared
-counts as not recorded, as does an item of a list of structs that is no object.
+counts as not recorded, as does an item of a list of structs that is no object. Each is named, so
+that a format whose absent fields mean something can tell what is absent from what is odd.
 
 Source: DESIGN.md §3 "Evidence is bytes".
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, BinaryIO, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -34,6 +36,13 @@ Evidence = Callable[[_Line, bytes], Iterable[bytes]]
 _REFUSED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
+class Fault(msgspec.Struct, frozen=True, gc=False):
+    """A field that is there and cannot be taken: its dotted path, and why ("is no list")."""
+
+    field: str
+    reason: str
+
+
 class Placed(msgspec.Struct, Generic[_Line], frozen=True, gc=False):
     """A line with its place in the file.
 
@@ -44,6 +53,8 @@ class Placed(msgspec.Struct, Generic[_Line], frozen=True, gc=False):
         length: bytes, without the line end.
         data: the JSON text of the object; written anew where it was found behind damage.
         flags: `recovered`, `unrepresentable number`; empty for a strict, exact record.
+        is_odd: whether the typed decoder refused it.
+        faults: what an odd line holds that has another type than declared, `null` apart.
     """
 
     line: _Line
@@ -52,6 +63,8 @@ class Placed(msgspec.Struct, Generic[_Line], frozen=True, gc=False):
     length: int
     data: bytes
     flags: tuple[str, ...] = ()
+    is_odd: bool = False
+    faults: Sequence[Fault] = ()
 
     @property
     def is_strict(self) -> bool:
@@ -69,6 +82,7 @@ class Shapes(Generic[_Line]):
         evidence: lists the values of a line, given with its bytes, that are kept undecoded; their
             numbers are looked at too. Where a format has it, texts stay as they are; else typed
             texts are ids and labels: a lone surrogate becomes the text of its escape.
+        ids: the keys of ids: an integer there is its decimal text.
     """
 
     def __init__(
@@ -76,6 +90,7 @@ class Shapes(Generic[_Line]):
         other: type[_Line],
         *tagged: type[_Line],
         evidence: Evidence[_Line] | None = None,
+        ids: frozenset[str] = frozenset(),
     ) -> None:
         usual = Union[tagged] if tagged else other  # noqa: UP007 - the members are values
         self._decode = msgspec.json.Decoder(usual).decode
@@ -83,6 +98,7 @@ class Shapes(Generic[_Line]):
         self._by_tag = {shape.__struct_config__.tag: shape for shape in tagged}
         self._tag_field = tagged[0].__struct_config__.tag_field if tagged else None
         self._evidence = evidence
+        self._ids = ids
 
     @property
     def tags(self) -> frozenset[Any]:
@@ -93,22 +109,28 @@ class Shapes(Generic[_Line]):
         """Decode a line of the usual shape; `None` where the tolerant reader must look."""
         try:
             line: _Line = self._decode(data)
-            if not data.isascii():
-                data.decode()  # the decoder does not look for UTF-8 in what it skips
+            if not data.isascii() and not canonical.is_utf8(data):
+                return None  # the decoder does not look for UTF-8 in what it skips
             if self._evidence is not None:
                 for value in self._evidence(line, data):
-                    _decode_any(value)  # nor for numbers that no float can hold in what it keeps
+                    if not canonical.has_exact_numbers(memoryview(value)):
+                        return None  # nor for numbers that no float can hold in what it keeps
         except _REFUSED:
             return None
         return line
 
-    def parse_odd(self, data: bytes) -> _Line:
-        """Build a line from a JSON object of any shape: what has the wrong type is not recorded."""
+    def parse_odd(self, data: bytes) -> tuple[_Line, Sequence[Fault]]:
+        """Build a line from a JSON object of any shape.
+
+        Returns:
+            The line, and what it leaves out since it has the wrong type.
+        """
         members = members_of(data)
         tag = members.get(self._tag_field) if self._tag_field else None
         name = None if tag is None else canonical.decode_value(tag)
         shape = self._by_tag.get(name, self._other) if isinstance(name, str) else self._other
-        return _fill(shape, members, is_safe=self._evidence is None)
+        reading = _Reading(is_safe=self._evidence is None, ids=self._ids)
+        return reading.fill(shape, members), reading.faults
 
 
 def read_typed_lines(
@@ -129,8 +151,9 @@ def read_typed_lines(
                 yield item
             else:
                 text = _text_of(item, data, raw.offset)
-                line = shapes.parse_odd(text)
-                yield Placed(line, item.line, item.offset, item.length, text, item.flags)
+                line, faults = shapes.parse_odd(text)
+                place = (item.line, item.offset, item.length)
+                yield Placed(line, *place, text, item.flags, is_odd=True, faults=faults)
 
 
 def _text_of(record: Record, data: bytes, offset: int) -> bytes:
@@ -154,51 +177,86 @@ def members_of(data: bytes) -> Mapping[str, bytes]:
     return {key: canonical.encode(item) for key, item in value.items()}
 
 
-_decode_any = msgspec.json.Decoder().decode
 _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_items = msgspec.json.Decoder(list[Raw]).decode
 
 
-def _fill(
-    shape: type[_Shape], members: Mapping[str, bytes], *, is_safe: bool, depth: int = 0
-) -> _Shape:
-    """Build a struct from the members that have the declared types."""
-    fields: dict[str, Any] = {}
-    for name, key, kinds in _fields_of(shape):
-        data = members.get(key)
-        value = UNSET if data is None else _read(kinds, data, is_safe=is_safe, depth=depth)
-        if value is not UNSET:
-            fields[name] = value
-    return shape(**fields)
+_KIND_NAMES: Mapping[Any, str] = {
+    str: "text",
+    int: "integer",
+    float: "number",
+    bool: "boolean",
+    list: "list",
+    dict: "object",
+}
 
 
-def _read(kinds: tuple[Any, ...], data: bytes, *, is_safe: bool, depth: int) -> Any:
-    """Read one member; `UNSET` where it has none of the kinds."""
-    first = kinds[0]
-    if first is Raw:
-        return Raw(data)
-    if _is_struct(first):
-        return _read_struct(first, data, is_safe=is_safe, depth=depth)
-    (item,) = get_args(first) if get_origin(first) is list else (Any,)
-    if _is_struct(item):
-        items = _items_of(data)
-        if items is None:
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """Builds structs from members of any type, and names those of another type than declared."""
+
+    is_safe: bool
+    ids: frozenset[str]
+    faults: list[Fault] = field(default_factory=list)
+
+    def fill(
+        self, shape: type[_Shape], members: Mapping[str, bytes], path: str = "", depth: int = 0
+    ) -> _Shape:
+        """Build a struct from the members that have the declared types."""
+        fields: dict[str, Any] = {}
+        for name, key, kinds in fields_of(shape):
+            data = members.get(key)
+            if data is None:
+                continue
+            value = self._read(kinds, data, path + key, depth)
+            if value is not UNSET:
+                fields[name] = value
+            elif bytes(data) != b"null":
+                self._refuse(path + key, kinds)
+        return shape(**fields)
+
+    def _refuse(self, path: str, kinds: tuple[Any, ...]) -> None:
+        names = (_KIND_NAMES.get(get_origin(kind) or kind, "object") for kind in kinds)
+        self.faults.append(Fault(path, f"is no {' or '.join(dict.fromkeys(names))}"))
+
+    def _read(self, kinds: tuple[Any, ...], data: bytes, path: str, depth: int) -> Any:
+        """Read one member; `UNSET` where it has none of the kinds."""
+        first = kinds[0]
+        if first is Raw:
+            return Raw(data)
+        if is_struct(first):
+            return self._read_struct(first, data, path, depth)
+        item = item_of(first)
+        if item is not None:
+            items = _items_of(data)
+            return UNSET if items is None else self._read_items(item, items, path, depth)
+        value = canonical.decode_value(data)
+        if first is Any:
+            return value
+        if type(value) is int and path.rpartition(".")[2] in self.ids:
+            return str(value)
+        wanted = tuple(get_origin(kind) or kind for kind in kinds)
+        if not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted):
             return UNSET
-        found = (_read_struct(item, one, is_safe=is_safe, depth=depth) for one in items)
-        return [value for value in found if value is not UNSET]
-    value = canonical.decode_value(data)
-    if first is Any:
-        return value
-    wanted = tuple(get_origin(kind) or kind for kind in kinds)
-    if not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted):
-        return UNSET
-    return canonical.safe_text(value) if is_safe and isinstance(value, str) else value
+        return canonical.safe_text(value) if self.is_safe and isinstance(value, str) else value
 
+    def _read_items(
+        self, shape: type[_Shape], items: Sequence[bytes], path: str, depth: int
+    ) -> list[_Shape]:
+        """Read the items of a list that are objects."""
+        found = []
+        for number, data in enumerate(items):
+            value = self._read_struct(shape, data, f"{path}[{number}]", depth)
+            if value is UNSET:
+                self._refuse(f"{path}[{number}]", (shape,))
+            else:
+                found.append(value)
+        return found
 
-def _read_struct(shape: type[_Shape], data: bytes, *, is_safe: bool, depth: int) -> Any:
-    if depth == _MAX_DEPTH or bytes(data).lstrip()[:1] != b"{":
-        return UNSET
-    return _fill(shape, members_of(data), is_safe=is_safe, depth=depth + 1)
+    def _read_struct(self, shape: type[_Shape], data: bytes, path: str, depth: int) -> Any:
+        if depth == _MAX_DEPTH or bytes(data).lstrip()[:1] != b"{":
+            return UNSET
+        return self.fill(shape, members_of(data), f"{path}.", depth + 1)
 
 
 def _items_of(data: bytes) -> Sequence[bytes] | None:
@@ -210,12 +268,19 @@ def _items_of(data: bytes) -> Sequence[bytes] | None:
     return [canonical.encode(item) for item in value] if isinstance(value, list) else None
 
 
-def _is_struct(kind: Any) -> bool:
+def is_struct(kind: Any) -> bool:
+    """Say whether a declared type is a struct."""
     return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
 
 
+def item_of(kind: Any) -> type[msgspec.Struct] | None:
+    """Give the struct of a declared list of structs; `None` for anything else."""
+    item = get_args(kind)[0] if get_origin(kind) is list else None
+    return item if is_struct(item) else None
+
+
 @cache
-def _fields_of(shape: type[msgspec.Struct]) -> tuple[tuple[str, str, tuple[Any, ...]], ...]:
+def fields_of(shape: type[msgspec.Struct]) -> tuple[tuple[str, str, tuple[Any, ...]], ...]:
     """List a struct's fields as (name, key in JSON, declared types without the absent ones)."""
     hints = get_type_hints(shape)
     absent = (type(None), UnsetType)
