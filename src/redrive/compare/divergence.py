@@ -196,11 +196,7 @@ def count_ignored(pairs: Iterable[tuple[DecisionForm, DecisionForm]]) -> dict[st
 
 def _count_unequal(ours: Sequence[Any], theirs: Sequence[Any]) -> int:
     """Count the places where both sides say something, and not the same."""
-    count = 0
-    for a, b in zip(ours, theirs, strict=True):
-        if a != b and a is not None and b is not None:
-            count += 1
-    return count
+    return sum(a != b for a, b in zip(ours, theirs, strict=True) if None not in (a, b))
 
 
 class _Side(msgspec.Struct, frozen=True):

@@ -62,10 +62,13 @@ def pair_results(
     for calls, results in decisions:
         own: dict[str, list[int]] = {}
         for call in calls:
-            if call in ids:
-                own.setdefault(ids[call], []).append(call)
+            name = ids.get(call)
+            if name in own:
+                own[name].append(call)
+            elif name is not None:
+                own[name] = [call]
         order += calls
-        open_calls |= own
+        open_calls.update(own)
         for result in results:
             nearest = open_calls.get(ids.get(result, ""))
             if nearest is None:

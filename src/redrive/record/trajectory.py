@@ -303,14 +303,16 @@ class _PathBuilder:
         for place, nodes in enumerate(groups):
             before, above = parts[_REST], parts[_REQUESTS]
             parts = events.fill(_empty(), nodes)
-            before, requests = before + parts[_REST], parts[_REQUESTS] or above
+            rest, requests = parts[_REST], parts[_REQUESTS] or above
             parts[_REST], parts[_REQUESTS] = [], []
             events.fill(parts, lead[place + 1])
+            name, results, attached = names[place], parts[_RESULTS], parts[_ATTACHED]
             if place in side:
-                rest = list(parts[_REST])
+                following, parts[_REST] = parts[_REST], []
                 events.fill(parts, side[place])
-                parts[_REST] = rest  # notes beside results are on no path
-            name = names[place]
+                parts[_REST] = following  # notes beside results are on no path
+            results.sort()
+            attached.sort()
             steps.append(
                 Step(
                     place + 1,
@@ -319,9 +321,9 @@ class _PathBuilder:
                     requests[-1] if requests else None,
                     tuple(parts[_RESPONSES]),
                     tuple(parts[_CALLS]),
-                    tuple(sorted(parts[_RESULTS])),
-                    tuple(sorted(parts[_ATTACHED])),
-                    tuple(before),
+                    tuple(results),
+                    tuple(attached),
+                    (*before, *rest),
                 )
             )
         return opening, steps, tuple(parts[_REST]) if steps else ()
