@@ -206,9 +206,9 @@ def has_exact_numbers(data: bytes | memoryview) -> bool:
     Raises:
         RecursionError: it is nested too deeply.
     """
-    if bytes(data[:1]) == b'"':
-        return True
     if len(data) > _LONG_BYTES:
+        if bytes(data[:1]) == b'"':
+            return True
         return _LARGE_NUMBER.search(data) is None or all(map(_is_exact, _NUMBER.finditer(data)))
     try:
         _decode_any(data)

@@ -86,7 +86,8 @@ def read_lines(file: BinaryIO, cap_bytes: int = LINE_CAP_BYTES) -> Iterator[Line
             size += _skip_line(file)
             yield Line(number, offset, size, None)
         else:
-            yield Line(number, offset, size, line.rstrip(b"\r\n"))
+            line = line.rstrip(b"\r\n")  # held once
+            yield Line(number, offset, size, line)
         offset += size
 
 

@@ -73,6 +73,13 @@ class Packer:
         Raises:
             RecordError: an id or a name of the event cannot be written as UTF-8.
         """
+        try:
+            return _encode(self._stored_form(event))
+        except UnicodeEncodeError as error:
+            raise RecordError(f"event {event.seq} has an id that is no UTF-8 text") from error
+
+    def _stored_form(self, event: Event) -> Event:
+        """Give the event with the payload as its line holds it."""
         payload = rest = bytes(event.payload)
         refs: list[TextRef] = []
         is_deep = _is_deep(payload)
@@ -82,11 +89,8 @@ class Packer:
         if refs or is_string or payload.startswith(_PREFIX):
             whole = _encode(rest.decode()) if is_string else rest
             stored = _encode(_Stored(tuple(refs), Raw(whole)))
-            event = msgspec.structs.replace(event, payload=Raw(stored))
-        try:
-            return _encode(event)
-        except UnicodeEncodeError as error:
-            raise RecordError(f"event {event.seq} has an id that is no UTF-8 text") from error
+            return msgspec.structs.replace(event, payload=Raw(stored))
+        return event
 
     def _take_texts(self, actor: str, payload: bytes) -> tuple[bytes, list[TextRef]]:
         """Put a hole in the place of each large field; give what is left, and the holes."""

@@ -87,8 +87,8 @@ class SegmentWriter:
         """Write what was collected as a segment; nothing, where there is nothing."""
         if not self._lines:
             return
-        lines = b"\n".join(self._lines) + b"\n"
-        count = len(self._lines)
+        lines = b"\n".join([*self._lines, b""])
+        count, self._lines = len(self._lines), []  # a long line is held once
         row = SegmentRow(
             projection=self._projection,
             first_seq=self.next_seq - count,
@@ -106,7 +106,7 @@ class SegmentWriter:
         put_row(self._database, row)
         self.head = row.digest
         self._note_times(row)
-        self._lines, self._size, self._kinds, self._times = [], 0, set(), []
+        self._size, self._kinds, self._times = 0, set(), []
 
     def _note_times(self, row: SegmentRow) -> None:
         firsts = [t for t in (self.first_ts_ns, row.first_ts_ns) if t is not None]
