@@ -54,6 +54,8 @@ def find_faults(placed: Placed[Line]) -> Faults:
     check = _CHECKS.get(type(line))
     if check is not None:
         check(line, faults)
+    if placed.faults:  # a field that was left out is told once, and not as absent too
+        return list({one.field: one for one in reversed(faults)}.values())[::-1]
     return faults
 
 

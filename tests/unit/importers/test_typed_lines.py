@@ -178,3 +178,34 @@ def test_members_are_verbatim_and_only_an_object_has_any() -> None:
     }
     assert members_of(b"[1]") == {}
     assert members_of(b'{"\\ud800":1}') == {"\ud800": b"1"}
+
+
+def test_what_has_another_type_is_named_and_null_is_not() -> None:
+    line = (
+        b'{"type":"full","id":7,"count":"1","ratio":[],"is_on":0,"one":5,"many":[{"name":1},null],'
+        b'"names":"x","table":null,"any":1}'
+    )
+    placed = only(line)
+    assert placed.is_odd
+    assert [f"{fault.field} {fault.reason}" for fault in placed.faults] == [
+        "id is no text",
+        "count is no integer",
+        "ratio is no integer or number",
+        "is_on is no boolean",
+        "one is no object",
+        "many[0].name is no text",
+        "many[1] is no object",
+        "names is no list",
+    ]
+    usual = only(b'{"type":"full","id":"a","count":null}')
+    assert (usual.is_odd, list(usual.faults)) == (False, [])
+
+
+def test_an_integer_is_an_id_by_its_decimal_text_where_ids_are_named() -> None:
+    shapes: Shapes[Line] = Shapes(Other, Full, Empty, ids=frozenset({"id", "name"}))
+    (placed,) = read(b'{"type":"full","id":12,"one":{"name":-3}}', shapes)
+    assert (placed.line.id, placed.line.one.name) == ("12", "-3")
+    assert not placed.faults
+    for odd in (b"1.0", b"true", b"[1]"):
+        (placed,) = read(b'{"type":"full","id":' + odd + b"}", shapes)
+        assert [fault.field for fault in placed.faults] == ["id"]
