@@ -1,7 +1,8 @@
 """Searches what users, models and tools said, by pattern, over the sessions of a store.
 
 Knows which fields of an event hold text. Must not know how a match is shown. The text of one event
-is searched up to `MAX_CHARS`; what lies beyond is counted, never silently left out.
+is searched up to `MAX_CHARS`, a value up to its first MiB as it is stored; an event with more is
+counted, never silently left out.
 """
 
 import re
@@ -9,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, assert_never
 
-from redrive.app.excerpts import texts_of_arguments, texts_of_raw
+from redrive.app.excerpts import is_examined_whole, texts_of_arguments, texts_of_raw
 from redrive.app.raw_events import check_events
 from redrive.app.survey import time_of
 from redrive.errors import TamperError, UsageError, quote
@@ -94,6 +95,7 @@ class Search:
             self.n_cut += len(text) > left >= 0
             yield from self._in_text(name, text[: max(left, 0)], tool)
             left = left - len(text) if len(text) <= left else -1
+        self.n_cut += left >= 0 and not is_examined_whole(payload)
 
     def _is_wanted(self, event: Event, tool: str | None) -> bool:
         """Say whether an event is a call of the wanted tool, or belongs to one by its call id."""

@@ -1,6 +1,6 @@
 import pytest
 
-from redrive.app import searching
+from redrive.app import excerpts, searching
 from redrive.app.searching import Search, compile_pattern, texts_of
 from redrive.errors import TamperError, UsageError
 from redrive.record.event import PAYLOAD_DECODERS, Kind
@@ -53,6 +53,25 @@ def test_a_fixed_pattern_is_plain_text(recorded, decision):
     pair = recorded(decision("d1", text="a.b"), decision("d2", text="axb"))
     assert len(found(pair, "a.b")[0]) == 2
     assert [m.text for m in found(pair, "a.b", is_fixed=True)[0]] == ["a.b"]
+
+
+def test_a_long_value_is_searched_at_its_beginning_and_counted(
+    recorded, decision, result, monkeypatch
+):
+    monkeypatch.setattr(excerpts, "EXAMINED_BYTES", 40)
+    pair = recorded(
+        decision("d1", ("t", {"a": ["needle", {"b": "needle " * 9}], "c": "needle"})),
+        decision("d2", ("t", '{"needle":"' + "x" * 40 + '\\u000aneedle"}')),
+        result("d1.1", "needle"),
+    )
+    matches, search = found(pair, "needle")
+    assert [m.field for m in matches] == [
+        "arguments.a[0]",
+        "arguments.a[1].b",
+        "arguments",
+        "result",
+    ]
+    assert search.n_cut == 1
 
 
 @pytest.mark.parametrize("pattern", ["(", "[a", "a{99999999999}"])
