@@ -110,8 +110,10 @@ class Session:
             self.results.append(self.events[cell.result])
 
     def build(self) -> ToolEvidenceStore:
-        """Build the evidence from stored lines."""
-        return build_evidence(self.trajectory, self.pairing, LineReader(self.lines))
+        """Build the evidence from stored lines, its look-up included."""
+        store = build_evidence(self.trajectory, self.pairing, LineReader(self.lines))
+        assert store.keys
+        return store
 
     def serve(self) -> None:
         """Serve every call once, in order."""

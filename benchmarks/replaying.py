@@ -37,7 +37,7 @@ def load(source: SourceFile) -> Iterator[Event]:
     """Project a source to events."""
     place = Source(source.sha256, 0, 0)
     for seq, draft in enumerate(IMPORTER.project(source, FileTally())):
-        if (draft.offset, draft.length) != (place.offset, place.length):
+        if draft.offset != place.offset or draft.length != place.length:
             place = Source(place.artefact, draft.offset, draft.length)
         yield Event(
             draft.id,

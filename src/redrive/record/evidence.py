@@ -17,6 +17,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from hashlib import sha256
 from typing import Any
 
@@ -76,21 +77,31 @@ class Cell(msgspec.Struct, frozen=True, gc=False):
     call_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ToolEvidenceStore:
     """The cells of one path, in recorded order, and where to look them up.
 
     Attributes:
         cells: one per call of the path.
         offsets: `offsets[n - 1]:offsets[n]` are the cells of step n.
-        keys: tool → arguments digest → numbers of its cells, in recorded order.
         pairing: how results were joined with calls; says what is left over on both sides.
     """
 
     cells: tuple[Cell, ...]
     offsets: "array[int]"
-    keys: Mapping[str, Mapping[bytes, Sequence[int]]]
     pairing: Pairing
+
+    @cached_property
+    def keys(self) -> Mapping[str, Mapping[bytes, Sequence[int]]]:
+        """Tool → arguments digest → numbers of its cells, in recorded order.
+
+        Made when it is first asked for: a replay that decides as the record never does.
+        """
+        keys: dict[str, dict[bytes, list[int]]] = {}
+        for number, cell in enumerate(self.cells):
+            if cell.arguments != NOT_RECORDED:
+                keys.setdefault(cell.tool, {}).setdefault(cell.arguments, []).append(number)
+        return keys
 
     def find_cells(self, tool: str, arguments: bytes) -> Sequence[int]:
         """Find the cells of a key, in recorded order; none where the key was never recorded."""
@@ -100,6 +111,11 @@ class ToolEvidenceStore:
     def cells_of_step(self, step: int) -> tuple[Cell, ...]:
         """Give the cells of a decision, in call order."""
         return self.cells[self.offsets[step - 1] : self.offsets[step]]
+
+    def find_cell(self, step: int, place: int) -> Cell | None:
+        """Find the cell of a decision's call by its place in call order, from 0."""
+        number = self.offsets[step - 1] + place
+        return self.cells[number] if number < self.offsets[step] else None
 
     def count_before(self, step: int) -> int:
         """Count the calls of the decisions before a step."""
@@ -162,21 +178,14 @@ def build_evidence(
     """
     cells: list[Cell] = []
     offsets = array("l", [0])
-    keys: dict[str, dict[bytes, list[int]]] = {}
     words: dict[str, str] = {}  # tools and statuses, each once
     events = reader.read_events(_seqs(trajectory.steps, pairing))
     for step in trajectory.steps:
-        for seq in step.calls:
-            cell = _build_cell(step.step, seq, pairing, events, has_mark, words)
-            if cell.arguments != NOT_RECORDED:
-                of_tool = keys.setdefault(cell.tool, {})
-                if cell.arguments in of_tool:
-                    of_tool[cell.arguments].append(len(cells))
-                else:
-                    of_tool[cell.arguments] = [len(cells)]
-            cells.append(cell)
+        cells += [
+            _build_cell(step.step, seq, pairing, events, has_mark, words) for seq in step.calls
+        ]
         offsets.append(len(cells))
-    return ToolEvidenceStore(tuple(cells), offsets, keys, pairing)
+    return ToolEvidenceStore(tuple(cells), offsets, pairing)
 
 
 def _seqs(steps: Iterable[Step], pairing: Pairing) -> list[int]:
@@ -243,7 +252,7 @@ def _result_gap(result: ToolResult) -> Gap | None:
     return Gap.MASKED if result.redactions else None
 
 
-class Answer(msgspec.Struct, frozen=True):
+class Answer(msgspec.Struct, frozen=True, gc=False):
     """What a cell serves: status, JSON value and the seq of the recorded result."""
 
     status: str

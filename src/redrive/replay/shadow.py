@@ -175,7 +175,10 @@ def _ask(state: ShadowState, decision: int) -> tuple[ShadowState, Command]:
     if recorded is not None and recorded.request is not None and state.is_on_track:
         base = recorded.request
         command = AskModel(decision, base, base, _NO_TURNS, is_rebuilt=False, recorded_model=model)
-        return _give(state, command, base=base, turns=_NO_TURNS, pending=_NO_DECISION)
+        state = msgspec.structs.replace(
+            state, command=command, base=base, turns=_NO_TURNS, pending=_NO_DECISION
+        )
+        return state, command
     turns = (
         state.turns if state.pending is _NO_DECISION else state.turns.add(_turn(state, recorded))
     )
@@ -276,8 +279,7 @@ def _find_cell(state: ShadowState) -> Cell | Gap:
     pending, store = state.pending, state.recorded.evidence
     place = len(pending.results)
     if state.is_on_track:
-        cells = store.cells_of_step(pending.decision)
-        return cells[place] if place < len(cells) else Gap.NOT_RECORDED
+        return store.find_cell(pending.decision, place) or Gap.NOT_RECORDED
     key = pending.signature.calls[place]
     numbers = store.find_cells(key.tool, key.arguments)
     if not numbers:
@@ -301,13 +303,8 @@ def _take_evidence(
     if not state.is_on_track:
         first = state.recorded.evidence.find_cells(cell.tool, cell.arguments)[0]
         used = used.set(first, used.get(first) + 1)
-    pending = _Pending(
-        pending.decision,
-        pending.reply,
-        pending.signature,
-        pending.ends,
-        (*pending.results, served),
-    )
+    results = (*pending.results, served)
+    pending = _Pending(pending.decision, pending.reply, pending.signature, pending.ends, results)
     return _serve_next(
         msgspec.structs.replace(state, used=used, served=state.served.add(served), pending=pending)
     )
