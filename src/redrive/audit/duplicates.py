@@ -6,6 +6,8 @@ Source: docs/performance.md; DESIGN.md §10.
 """
 
 import json
+import re
+from array import array
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +16,10 @@ import msgspec
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 _OPENERS = ("{", "[")
+_LONG_CHARS = 2**20
+_SHARE = 250_000
+# A key with its colon, a text that is none, or the beginning or end of an object.
+_KEY_OR_BRACE = re.compile(r'("(?:[^"\\]|\\.)*+")\s*+:|"(?:[^"\\]|\\.)*+"|[{}]', re.DOTALL)
 _ESCAPED_QUOTE = "\\u0022"
 
 
@@ -27,9 +33,12 @@ def has_duplicate_keys(text: str) -> bool:
     A decoded value written again holds as many quotes as the text did, unless a key was lost; the
     exact scan runs only where the counts differ, or where an escape hides a quote from the count.
 
-    Cost: one decode and one encode; the exact scan costs about ten times that.
+    Cost: one decode and one encode; the exact scan costs about ten times that. Of a text of more
+    than 2^20 characters no value is built, unless two keys are seen that may be one.
     """
     if not text.startswith(_OPENERS) and not text.lstrip().startswith(_OPENERS):
+        return False
+    if len(text) > _LONG_CHARS and not _may_repeat(text):
         return False
     try:
         value = _decode(text)
@@ -44,6 +53,32 @@ def lost_keys(text: str, value: Any) -> bool:
     if written.count(b'"') == text.count('"') and not ("\\" in text and _ESCAPED_QUOTE in text):
         return False
     return _scan(text)
+
+
+def _may_repeat(text: str) -> bool:
+    """Say whether an object of a JSON text could name a key twice; false is certain."""
+    open_objects: list[array[int]] = []
+    for token in _KEY_OR_BRACE.finditer(text):
+        sign = token[0]
+        if sign == "{":
+            open_objects.append(array("q"))
+        elif sign == "}":
+            if not open_objects or _has_equal(open_objects.pop()):
+                return True
+        elif token[1] is not None and open_objects:
+            if "\\" in token[1]:
+                return True  # an escape may spell another key
+            open_objects[-1].append(hash(token[1]))
+    return False
+
+
+def _has_equal(hashes: "array[int]") -> bool:
+    """Say whether two of many numbers are equal, a share of them at a time."""
+    if len(hashes) < 2:
+        return False
+    n_shares = len(hashes) // _SHARE + 1
+    distinct = (len({h for h in hashes if h % n_shares == share}) for share in range(n_shares))
+    return sum(distinct) < len(hashes)
 
 
 def _scan(text: str) -> bool:
