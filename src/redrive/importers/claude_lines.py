@@ -85,7 +85,8 @@ class Progress(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     message: Line | None = None
 
 
-_SHAPES = Shapes(Line)
+_IDS = frozenset({"uuid", "parentUuid", "logicalParentUuid", "sessionId", "agentId"})
+_SHAPES = Shapes(Line, ids=_IDS)
 
 
 def read_claude_lines(

@@ -132,6 +132,8 @@ class _Reading:
             unplaced = [f"{one.field} {one.reason}" for one in faults if one.field in _PLACING]
             if unplaced:
                 return (self._refuse(placed, "; ".join(unplaced)),)
+            doubts = [f"{one.field} {one.reason}" for one in faults if one.field == "ts"]
+            faults = [one for one in faults if one.field != "ts"]
             self._tell(placed, faults)
         ts_ns = parse_rfc3339(line.ts)
         if ts_ns is None and line.ts is not None:

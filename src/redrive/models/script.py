@@ -37,7 +37,7 @@ class _UsualCall(msgspec.Struct, gc=False):
 
     name: str
     args: Raw | UnsetType = UNSET
-    args_json: str | UnsetType = UNSET
+    args_json: str | UnsetType | None = UNSET
 
 
 class _UsualLine(msgspec.Struct, gc=False):
@@ -153,9 +153,10 @@ def _usual_reply(data: bytes, tools: dict[str, str]) -> ModelReply | None:
         return None
     calls = []
     for call in line.tool_calls:
-        if call.args_json is not UNSET:
+        if call.args is not UNSET and call.args_json is not UNSET:
             return None
-        calls.append(CallAsked(tools.setdefault(call.name, call.name), call.args))
+        text = None if isinstance(call.args_json, UnsetType) else call.args_json
+        calls.append(CallAsked(tools.setdefault(call.name, call.name), call.args, text))
     return ModelReply(line.text or "", tuple(calls), line.final is True)
 
 

@@ -1,7 +1,7 @@
 """Holds a writer of the interchange format to its line shapes, on one file that it wrote.
 
-The reader takes a field of another type as not recorded, since recordings are hostile. A writer
-wants to be told instead.
+The reader goes on over a faulty line, names it and leaves the record open, since recordings are
+hostile. A writer wants to be told at once.
 
 Source: `docs/interchange.md`.
 """

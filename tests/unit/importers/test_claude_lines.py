@@ -32,7 +32,7 @@ def test_a_line_knows_its_place() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"uuid": 5},
+        {"uuid": 5.5},
         {"parentUuid": ["x"]},
         {"isMeta": "yes"},
         {"isSidechain": 1},
@@ -127,3 +127,8 @@ def test_no_change_of_bytes_stops_a_file_or_goes_unseen() -> None:
         if events:
             index_of(events)
             assert all(canonical.encode(event).decode() for event in events)
+
+
+def test_an_integer_uuid_is_its_decimal_text() -> None:
+    line = first(b'{"type":"user","uuid":7,"parentUuid":6,"sessionId":5}\n').line
+    assert (line.uuid, line.parent_uuid, line.session_id) == ("7", "6", "5")

@@ -141,3 +141,16 @@ def test_every_script_of_the_case_suite_is_read(cases: Path) -> None:
     assert len(paths) > 20
     for path in paths:
         assert parse_script(path.read_bytes(), path.name).replies[-1].is_final, path
+
+
+def test_keys_that_stand_twice_in_arguments_stay_beside_argument_text_too() -> None:
+    script = parse_script(
+        b'{"tool_calls":[{"name":"a","args":{"x":1,"x":2}},{"name":"b","args_json":"{}"},'
+        b'{"name":"c","args_json":null}]}',
+        "s",
+    )
+    assert script.replies[0].calls == (
+        CallAsked("a", arguments=Raw(b'{"x":1,"x":2}')),
+        CallAsked("b", arguments_text="{}"),
+        CallAsked("c"),
+    )
