@@ -26,9 +26,12 @@ from redrive.record.event import Kind, ToolResult
 NOT_RECORDED = b""
 
 
+_hash = hashlib.sha256
+
+
 def sha256(data: bytes) -> bytes:
     """Hash raw bytes: 32 bytes."""
-    return hashlib.sha256(data).digest()
+    return _hash(data).digest()
 
 
 EMPTY_TEXT = sha256(b"")
@@ -137,12 +140,11 @@ def argument_digests(arguments: Raw | UnsetType, text: str | None) -> Digests:
         Equal `value`s for equal JSON values. Text that is no strict JSON, holds a number that has
         no exact form, or names a key twice, equals only the same text.
     """
-    data = bytes(arguments) if not isinstance(arguments, UnsetType) else _bytes_of(text)
+    data = _bytes_of(text) if isinstance(arguments, UnsetType) else bytes(arguments)
     if not data:
         return Digests(EMPTY_ARGUMENTS, 0)
     written = canonical_bytes(data)
-    value = hashlib.sha256(data if written is None else written).digest()
-    return Digests(value, crc32(data))
+    return Digests(_hash(data if written is None else written).digest(), crc32(data))
 
 
 def _bytes_of(text: str | None) -> bytes:
@@ -155,7 +157,7 @@ def canonical_bytes(data: bytes) -> bytes | None:
     Cost: one decode and one encode for plain ASCII objects and lists without fractions, for which
     sorting the keys is the whole canonical form.
     """
-    if data[:1] in _CONTAINERS and data.isascii() and b"\\u" not in data:
+    if data[:1] in _CONTAINERS and data.isascii() and (b"\\" not in data or b"\\u" not in data):
         try:
             written = _encode_sorted(_decode_whole(data))
         except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):

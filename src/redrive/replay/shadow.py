@@ -209,6 +209,8 @@ def _take_decision(
     is_on_track, used = False, state.used
     if recorded is not None and recorded.signature == signature:
         signature, found, is_on_track = recorded.signature, None, state.is_on_track
+        if form == DecisionForm(recorded.form.text, recorded.form.arguments):
+            form = recorded.form  # it states no call ids, and differs in nothing that is counted
     elif state.is_on_track:
         store = run.evidence
         used = Cursor((store.used_by(store.count_before(decision)),))
