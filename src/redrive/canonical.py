@@ -81,52 +81,78 @@ def split_members(text: str) -> tuple[tuple[str, str], ...]:
         ValueError: the text is not exactly one JSON object, is nested too deeply, or holds NaN or
             an infinity, which are no JSON.
     """
-    members: list[tuple[str, str]] = []
-    place = _skip_sign(text, 0, "{")
-    is_open = text[place : place + 1] != "}"
-    while is_open:
-        if text[place : place + 1] != '"':
-            raise ValueError(f"no key at character {place}")
-        key, place = _scan_value(text, place)
-        start = _skip_sign(text, place, ":")
-        _, end = _scan_value(text, start)
-        members.append((key, text[start:end]))
-        place = _skip_space(text, end)
-        is_open = text[place : place + 1] == ","
-        if is_open:
-            place = _skip_space(text, place + 1)
-    if _skip_sign(text, place, "}") != len(text):
-        raise ValueError(f"more than one JSON object, at character {place}")
+    return tuple((key, value.decode()) for key, value in split_object(text.encode()))
+
+
+def split_object(data: bytes) -> tuple[tuple[str, bytes], ...]:
+    """Split the bytes of one JSON object as `split_members` does; they must be UTF-8.
+
+    Cost: no value is built.
+    """
+    place = _OPENING.match(data)
+    if place is None or not _is_json(data):
+        raise ValueError("not one JSON object")
+    members, end = [], place.end()
+    while key := _KEY.match(data, end):
+        end = _end_of_value(data, key.end())
+        members.append((decode_value(key[1]), data[key.end() : end]))
     return tuple(members)
 
 
-def _skip_sign(text: str, place: int, sign: str) -> int:
-    """Give the place of what follows a sign, white space on both sides left out."""
-    place = _skip_space(text, place)
-    if text[place : place + 1] != sign:
-        raise ValueError(f"no {sign!r} at character {place}")
-    return _skip_space(text, place + 1)
+def is_plain_object(data: bytes) -> bool:
+    """Say whether bytes are one JSON object of exact numbers; it may hold lone surrogates.
 
-
-def _skip_space(text: str, place: int) -> int:
-    while text[place : place + 1] in _SPACE:
-        place += 1
-    return place
-
-
-def _scan_value(text: str, place: int) -> tuple[Any, int]:
+    Cost: of bytes of more than 1 MiB, no value is built.
+    """
+    if _OPENING.match(data) is None or not is_utf8(data):
+        return False
+    mended = _mend(data)
     try:
-        return _scan(text, place)
+        return is_strict(mended) and has_exact_numbers(mended)
+    except RecursionError:
+        return False
+
+
+def _is_json(data: bytes) -> bool:
+    try:
+        return is_strict(_mend(data))
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
 
 
-def _refuse_constant(word: str) -> None:
-    raise ValueError(f"{word} is not JSON")
+def _mend(data: bytes) -> bytes:
+    """Put another escape, as long, in the place of each lone surrogate."""
+    if b"\\ud" not in data and b"\\uD" not in data:
+        return data
+    return _ESCAPE.sub(lambda found: found[0] if found[1] is None else b"\\u0000", data)
 
 
-_SPACE = frozenset(" \t\n\r")
-_scan = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_refuse_constant).raw_decode
+def _end_of_value(data: bytes, start: int) -> int:
+    """Find where a value ends, in a text that is known to be JSON."""
+    sign = data[start : start + 1]
+    if sign not in (b"{", b"["):
+        found = (_TEXT if sign == b'"' else _SCALAR).match(data, start)
+        return len(data) if found is None else found.end()
+    tokens = _TEXT_OR_BRACKET.finditer(data, start)
+    depth, end = 0, start
+    while depth or end == start:
+        token = next(tokens)
+        sign, end = token[0][:1], token.end()
+        depth += (sign in b"[{") - (sign in b"]}")
+    return end
+
+
+_OPENING = re.compile(rb"[ \t\r\n]*+\{")
+_KEY = re.compile(rb'[ \t\r\n,]*+("(?:[^"\\]|\\.)*+")[ \t\r\n]*+:[ \t\r\n]*+', re.DOTALL)
+_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+_SCALAR = re.compile(rb"[^ \t\r\n,\]}]++")
+_TEXT_OR_BRACKET = re.compile(rb'"(?:[^"\\]|\\.)*+"|[\[\]{}]', re.DOTALL)
+# A surrogate pair, a lone surrogate, or another escape.
+_ESCAPE = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+    rb"|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
+    re.DOTALL,
+)
 
 
 def _decode_tolerant(data: bytes | str) -> DecodedJson:

@@ -203,6 +203,7 @@ def test_numbers_that_cannot_be_represented_are_found_in_texts_of_any_length(bef
     for number in INEXACT:
         assert not canonical.has_exact_numbers(b"[" + before + b'"1e999",' + number + b"]")
     assert canonical.has_exact_numbers(b'"1e999"')
+    assert canonical.has_exact_numbers(b'"1e999' + b"x" * 2**20 + b'"')
 
 
 @pytest.mark.parametrize("before", [b"", b"x" * (1024 * 1024 - 1)], ids=["short", "long"])
@@ -227,6 +228,9 @@ def test_a_field_of_another_type_counts_as_not_recorded():
     assert canonical.get_field(fields, "flag", bool) is True
     assert canonical.get_field(fields, "text", int) is None
     assert canonical.get_field(fields, "none", str) is None
+
+
+DEEP = b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
 
 
 def test_members_are_split_verbatim_and_in_order():
@@ -264,3 +268,35 @@ def test_members_are_split_verbatim_and_in_order():
 def test_what_is_not_exactly_one_object_has_no_members(text):
     with pytest.raises(ValueError, match=r"character|Expecting|delimiter|JSON|deeply"):
         canonical.split_members(text)
+
+
+@pytest.mark.parametrize(
+    "data", [b"{}", b' {"a":[1,{"b":"}"}]}', b'{"a":"\\ud800","b":"\\ud83d\\ude00"}']
+)
+def test_an_object_is_plain_even_with_half_a_character(data):
+    assert canonical.is_plain_object(data)
+    assert dict(canonical.split_object(data)).keys() == canonical.decode_value(data).keys()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"[1]",
+        b'{"a":1}x',
+        b'{"a":1e400}',
+        b'{"a":"\xff"}',
+        b'{"a":NaN}',
+        b'{"a":"\\ud800}',
+        DEEP,
+    ],
+)
+def test_what_is_no_object_or_not_exact_is_not_plain(data):
+    assert not canonical.is_plain_object(data)
+
+
+@given(st.dictionaries(st.text(), odd_values), st.booleans())
+def test_the_members_of_an_object_are_those_of_its_value(value, is_ascii):
+    text = json.dumps(value, ensure_ascii=is_ascii)
+    members = canonical.split_object(canonical.escape_surrogates(text).encode())
+    assert {key: canonical.decode_value(item) for key, item in members} == value

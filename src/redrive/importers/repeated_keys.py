@@ -15,8 +15,10 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
+from redrive.audit.duplicates import has_duplicate_keys
 from redrive.importers.typed_lines import fields_of, is_struct, item_of
 
+_LONG_BYTES = 1024 * 1024
 _ESCAPED_QUOTE = b"\\u0022"
 _REFUSED = (msgspec.MsgspecError, UnicodeError, RecursionError)
 _decode = msgspec.json.Decoder().decode
@@ -39,8 +41,11 @@ def find_repeated_keys(line: msgspec.Struct, data: bytes, *, is_usual: bool) -> 
     Returns:
         The dotted path of each, a list's items by their number.
 
-    Cost: one encode of the struct for a usual line; the last resort costs about ten times that.
+    Cost: one encode of the struct for a usual line; the last resort costs about ten times that. Of
+    a line of more than 1 MiB no value is built, unless a key stands twice in it.
     """
+    if len(data) > _LONG_BYTES and not has_duplicate_keys(data.decode()):
+        return ()
     if _ESCAPED_QUOTE not in data:
         n_quotes = data.count(b'"')
         try:

@@ -42,6 +42,10 @@ class Fault(msgspec.Struct, frozen=True, gc=False):
     field: str
     reason: str
 
+    def __str__(self) -> str:
+        """Give both as one phrase."""
+        return f"{self.field} {self.reason}"
+
 
 class Placed(msgspec.Struct, Generic[_Line], frozen=True, gc=False):
     """A line with its place in the file.
@@ -146,6 +150,11 @@ def read_typed_lines(
         if line is not None:
             yield Placed(line, raw.number, raw.offset, len(data), data)
             continue
+        if canonical.is_plain_object(data):
+            line, faults = shapes.parse_odd(data)
+            place = (raw.number, raw.offset, len(data))
+            yield Placed(line, *place, data, is_odd=True, faults=faults)
+            continue
         for item in parse_line(raw.number, raw.offset, data):
             if isinstance(item, Damage):
                 yield item
@@ -165,12 +174,14 @@ def _text_of(record: Record, data: bytes, offset: int) -> bytes:
 def members_of(data: bytes) -> Mapping[str, bytes]:
     """Give the members of a JSON object, each as its own JSON text; none of anything else.
 
-    A member is verbatim unless a lone surrogate in the object hides where its texts end: then each
-    is written anew.
+    A member is verbatim unless the object holds a lone surrogate and a number that cannot be
+    represented: then each is written anew.
     """
     try:
         return _decode_members(data)
     except msgspec.MsgspecError:
+        if canonical.is_plain_object(data):
+            return dict(canonical.split_object(data))
         value = canonical.decode_value(data)
     if not isinstance(value, dict):
         return {}

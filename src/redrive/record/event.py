@@ -392,10 +392,11 @@ def payload_of(event: Event) -> Any:
 
 def _decode_text_payload(raw: bytes, kind: type[Payload]) -> Payload:
     """Decode a payload that had to be stored as text, since it holds a lone surrogate."""
-    fields = canonical.decode_value(msgspec.json.decode(raw, type=str))
-    for name, hint in get_type_hints(kind).items():
-        if name in fields and Raw in get_args(hint):
-            fields[name] = Raw(canonical.encode(fields[name]))
+    hints = get_type_hints(kind)
+    fields: dict[str, Any] = {}
+    for name, value in canonical.split_object(msgspec.json.decode(raw, type=str).encode()):
+        is_raw = Raw in get_args(hints.get(name))
+        fields[name] = Raw(value) if is_raw else canonical.decode_value(value)
     return msgspec.convert(fields, kind)
 
 

@@ -84,3 +84,13 @@ def test_a_usual_line_costs_no_decode(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_nested_beyond_reach_is_told() -> None:
     data = b'{"any":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
     assert len(find_repeated_keys(Line(), data, is_usual=False)) == 1
+
+
+def test_a_long_line_is_decoded_only_where_a_key_stands_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(repeated_keys, "_LONG_BYTES", 0)
+    assert find('{"one":{"name":"a","name":"b"}}') == ["one.name"]
+    monkeypatch.setattr(repeated_keys, "_decode", pytest.fail)
+    monkeypatch.setattr(json, "loads", pytest.fail)
+    assert find('{"id":"a","other":[{"id":"b"}]}') == []

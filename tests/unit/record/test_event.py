@@ -98,3 +98,10 @@ def test_a_payload_of_another_shape_is_a_value_error():
     )
     with pytest.raises(ValueError, match="label"):
         ev.payload_of(broken)
+
+
+def test_evidence_beside_half_a_character_is_read_back_verbatim():
+    evidence = b'{"a": 1.0,"a":1e400,"b":"\\ud83d"}'
+    event = stored(Kind.TOOL_RESULT, ev.ToolResult("ok", result=msgspec.Raw(evidence)))
+    assert bytes(event.payload).startswith(b'"')
+    assert bytes(ev.payload_of(event).result) == evidence
