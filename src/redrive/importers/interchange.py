@@ -20,8 +20,11 @@ from redrive.importers.interchange_lines import (
     PLACING,
     SHAPES,
     DecisionLine,
+    DerivedLine,
     Line,
     OtherLine,
+    ReadLine,
+    ResultLine,
     SessionLine,
 )
 from redrive.importers.interchange_parts import Part, parts_of
@@ -56,6 +59,7 @@ class InterchangeImporter:
                     yield reading.damage(item)
                 else:
                     yield from reading.record(item)
+        yield from reading.finish()
         tally.branches = 1 + sum(count - 1 for count in reading.children.values() if count > 1)
 
 
@@ -108,6 +112,14 @@ class _Reading:
     children: dict[str, int] = field(default_factory=dict)
     seen: dict[str, _Seen] = field(default_factory=dict)
     opening: bytes | None = None
+    waiting: list[Placed[Line]] = field(default_factory=list)
+
+    def finish(self) -> Iterator[Draft]:
+        """Tell of reads and derived values below a line that never came: no step holds them."""
+        for placed in self.waiting:
+            parent = canonical.safe_text(placed.line.parent or "")
+            if parent not in self.seen:
+                yield self._refuse(placed, f"no line has the parent's id {parent!r}", "hanging")
 
     def damage(self, item: Damage, word: str = "damage") -> Draft:
         """Turn unreadable bytes into a draft and an entry of the report."""
@@ -127,14 +139,11 @@ class _Reading:
             if self.opening is not None:
                 return self._further_session(placed)
             self._open(line, placed)
-            doubts, faults = [f"field {one.field} {one.reason}" for one in faults], []
-        elif faults:
-            unplaced = [f"{one.field} {one.reason}" for one in faults if one.field in _PLACING]
-            if unplaced:
+        if faults:
+            unplaced = [str(one) for one in faults if one.field in _PLACING]
+            if unplaced and not isinstance(line, SessionLine):
                 return (self._refuse(placed, "; ".join(unplaced)),)
-            doubts = [f"{one.field} {one.reason}" for one in faults if one.field == "ts"]
-            faults = [one for one in faults if one.field != "ts"]
-            self._tell(placed, faults)
+            doubts, faults = self._weigh(placed, faults)
         ts_ns = parse_rfc3339(line.ts)
         if ts_ns is None and line.ts is not None:
             doubts = (*doubts, "ts is no time")
@@ -157,15 +166,23 @@ class _Reading:
         self.tally.lost.append(f"line {placed.number}: a further copy of the session line")
         return ()
 
-    def _refuse(self, placed: Placed[Line], reason: str) -> Draft:
+    def _refuse(self, placed: Placed[Line], reason: str, word: str = "fault") -> Draft:
         """Say that what a line holds, or a part of it, is unknown."""
         where = (placed.number, placed.offset, placed.length)
-        return self.damage(Damage(*where, reason[:_REASON_CHARS]), "fault")
+        return self.damage(Damage(*where, reason[:_REASON_CHARS]), word)
 
-    def _tell(self, placed: Placed[Line], faults: Sequence[Fault]) -> None:
-        """Name the fields of a line that are there and cannot be taken."""
-        for one in faults[:_TOLD]:
-            self.tally.lost.append(f"line {placed.number}: field {one.field} {one.reason}")
+    def _weigh(
+        self, placed: Placed[Line], faults: list[Fault]
+    ) -> tuple[Sequence[str], list[Fault]]:
+        """Say which faults of a line are damage, and which its step tells; these are told here too.
+
+        An odd time may have made another line the head.
+        """
+        if not isinstance(placed.line, _OF_A_STEP):
+            return [f"field {one}" for one in faults], []
+        own = [one for one in faults if one.field != "ts"]
+        self.tally.lost += [f"line {placed.number}: field {one}" for one in own[:_TOLD]]
+        return [str(one) for one in faults if one.field == "ts"], own
 
     def _count(self, line: Line, parts: Sequence[Part]) -> None:
         tally = self.tally
@@ -207,6 +224,8 @@ class _Reading:
                 return ()
             self.seen[node] = seen
             name, superseded = f"{node}~2", _ids_of(node, earlier.n_parts)
+        if parent is not None and parent not in self.seen and isinstance(line, _ATTACHED):
+            self.waiting.append(placed)
         session, offset, length = self.session, placed.offset, placed.length
         flags = (*placed.flags, FLAG_MALFORMED) if is_malformed else placed.flags
         actor = canonical.safe_text(line.actor) if line.actor else MAIN_ACTOR
@@ -256,6 +275,8 @@ def _ids_of(node: str, n_parts: int) -> Mapping[int, str]:
     return {1: node} | {number: f"{node}/{number}" for number in range(2, n_parts + 1)}
 
 
+_ATTACHED = (ReadLine, DerivedLine)
+_OF_A_STEP = (DecisionLine, ResultLine, ReadLine, DerivedLine)
 _REASON_CHARS = 400
 _TOLD = 20
 _PLACING = PLACING | {"type"}

@@ -154,6 +154,8 @@ def _check_derived(line: DerivedLine, faults: Faults) -> None:
 def _check_event(line: EventLine, faults: Faults) -> None:
     if not isinstance(line.kind, str) or not line.kind:
         faults.append(Fault("kind", "is no text"))
+    if line.kind == "user" and not isinstance(line.text, str | None):
+        faults.append(Fault("text", "is no text"))
     if line.kind != "tool_call":
         return
     if not isinstance(line.tool, str) or not line.tool:

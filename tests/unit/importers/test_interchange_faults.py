@@ -172,6 +172,40 @@ def test_a_null_environment_is_not_recorded():
     assert not tally.damage
 
 
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ({"type": "end", "id": "e", "status": True}, "status is no text"),
+        ({"type": "event", "id": "e", "kind": 5}, "kind is no text"),
+        ({"type": "event", "id": "e"}, "kind is no text"),
+        ({"type": "event", "id": "e", "kind": "tool_call"}, "tool is no text"),
+        ({"type": "event", "id": "e", "kind": "user", "text": ["x"]}, "text is no text"),
+        (
+            {"type": "event", "id": "e", "kind": "tool_call", "tool": "t", "redactions": 1},
+            "redactions is no list",
+        ),
+        ({"type": "model_error", "id": "e", "status": "529"}, "status is no integer"),
+        ({"type": "permission", "id": "e", "decision": 1}, "decision is no text"),
+    ],
+)
+def test_an_odd_field_of_a_line_of_no_step_is_damage_and_the_line_is_kept(line, told):
+    events, tally = read(ROOT, line)
+    assert len(events) == 3
+    assert events[-1].kind is Kind.DAMAGE
+    assert reasons(tally) == [f"field {told}"]
+
+
+def test_a_read_below_a_line_that_never_came_is_damage():
+    read_line = {"type": "read", "id": "k", "kind": "clock", "name": "n", "value": 1}
+    late = {"type": "derived", "id": "v", "parent": "e", "name": "n", "inputs": []}
+    end = {"type": "end", "id": "e"}
+    events, tally = read(ROOT, read_line | {"parent": "gone"}, late, end)
+    assert reasons(tally) == ["no line has the parent's id 'gone'"]
+    assert [event.kind for event in events][-1] is Kind.DAMAGE
+    events, tally = read(ROOT, read_line | {"parent": "gone", "ts": "soon"})
+    assert len(tally.damage) == len({event.id for event in events if event.kind is Kind.DAMAGE})
+
+
 # --- decisions
 @pytest.mark.parametrize(
     ("fields", "told"),
@@ -290,7 +324,6 @@ def test_what_the_output_says_of_its_own_masks_is_read():
         RESULT,
         {"type": "read", "id": "k", "kind": "clock", "name": "now", "value": 1},
         {"type": "derived", "id": "v", "name": "n", "inputs": [], "value": 1},
-        {"type": "event", "id": "e", "kind": "tool_call", "tool": "t"},
         {"type": "decision", "id": "d", "output": {"tool_calls": [CALL]}},
     ],
 )
@@ -323,11 +356,6 @@ def test_a_truthy_flag_of_truncation_counts(value):
         ({"type": "read", "id": "k", "name": "n"}, "kind is neither"),
         ({"type": "read", "id": "k", "kind": "prng"}, "name is not there"),
         ({"type": "derived", "id": "v", "step": "1"}, "step is no integer"),
-        ({"type": "event", "id": "e", "kind": 5}, "kind is no text"),
-        ({"type": "event", "id": "e"}, "kind is no text"),
-        ({"type": "event", "id": "e", "kind": "tool_call"}, "tool is no text"),
-        ({"type": "end", "id": "e", "status": True}, "status is no text"),
-        ({"type": "model_error", "id": "e", "status": "529"}, "status is no integer"),
     ],
 )
 def test_an_odd_field_of_another_line_flags_its_event(line, told):
@@ -359,8 +387,7 @@ def test_an_empty_status_is_not_ok():
             '{"type":"decision","id":"d","sampling":{"seed":1,"seed":2},"output":{"text":""}}',
             "sampling.seed",
         ),
-        ('{"type":"event","id":"e","kind":"k","x":1,"x":2}', "x"),
-        ('{"type":"end","id":5,"status":"failure","status":"success"}', "status"),
+        ('{"type":"read","id":5,"kind":"prng","name":"n","name":"m"}', "name"),
     ],
 )
 def test_a_key_that_stands_twice_flags_its_line(line, key):
@@ -376,9 +403,11 @@ def test_a_line_that_names_its_place_twice_is_damage(key):
     assert reasons(tally) == [f"{key} stands twice"]
 
 
-def test_a_key_that_stands_twice_in_the_session_line_is_damage():
+def test_a_key_that_stands_twice_in_a_line_of_no_step_is_damage():
     _, tally = read('{"type":"session","id":"s","task":"t","captures":{},"captures":null}')
     assert reasons(tally) == ["field captures stands twice"]
+    _, tally = read(ROOT, '{"type":"event","id":"e","kind":"k","x":1,"x":2}')
+    assert reasons(tally) == ["field x stands twice"]
 
 
 def test_a_copy_that_names_a_key_twice_is_no_copy():
