@@ -57,6 +57,7 @@ def pair_results(
     open_calls: dict[str, list[int]] = {}
     answers: dict[int, int] = {}
     further: dict[int, list[int]] = {}
+    taken: dict[int, int] = {}  # of several calls with one id, by the first: how many are answered
     orphans = list(opening)
     order: list[int] = []
     for calls, results in decisions:
@@ -74,7 +75,11 @@ def pair_results(
             if nearest is None:
                 orphans.append(result)
                 continue
-            call = next((c for c in nearest if c not in answers), nearest[0])
+            call = nearest[0]
+            if len(nearest) > 1:
+                place = taken.get(call, 0)
+                taken[call] = place + 1
+                call = nearest[place] if place < len(nearest) else call
             if answers.setdefault(call, result) != result:
                 further.setdefault(call, []).append(result)
     duplicates, conflicts = _settle(order, answers, further, reader)

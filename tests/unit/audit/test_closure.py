@@ -338,13 +338,14 @@ def test_the_audit_reads_no_event_twice_and_one_step_at_a_time() -> None:
     assert asked == [step.seqs() for step in trajectory.steps]
 
 
-def test_many_calls_of_one_decision_are_judged_in_linear_time() -> None:
+@pytest.mark.parametrize("name", ["c{}", "c"])
+def test_many_calls_of_one_decision_are_judged_in_linear_time(name: str) -> None:
     def wide(size: int) -> Callable[[], object]:
         built = SessionBuilder().decision()
         for number in range(size):
-            built.call(ToolCall("t"), f"c{number}")
+            built.call(ToolCall("t"), name.format(number))
         for number in reversed(range(size)):
-            built.result(f"c{number}", number)
+            built.result(name.format(number), number)
         index, trajectory, reader = built.build()
         return lambda: audit(index, trajectory, reader, session_started=None, renderers={})
 
