@@ -5,6 +5,7 @@ Knows JSON text. Must not know where a text stands.
 Source: docs/performance.md; DESIGN.md §10.
 """
 
+import hashlib
 import json
 import re
 from array import array
@@ -12,6 +13,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+
+from redrive import canonical
 
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
@@ -68,8 +71,14 @@ def _may_repeat(text: str) -> bool:
         elif token[1] is not None and open_objects:
             if "\\" in token[1]:
                 return True  # an escape may spell another key
-            open_objects[-1].append(hash(token[1]))
+            open_objects[-1].append(_number_of(token[1]))
     return False
+
+
+def _number_of(key: str) -> int:
+    """Give 64 bits that stand for a key."""
+    head = hashlib.sha256(canonical.text_bytes(key)).digest()[:8]
+    return int.from_bytes(head, "big", signed=True)
 
 
 def _has_equal(hashes: "array[int]") -> bool:
