@@ -53,7 +53,7 @@ def test_the_replayed_session_is_as_its_goal_says() -> None:
     assert kinds.count("decision") == kinds.count("tool_result") == 200
     calls = [json.dumps(v["output"]["tool_calls"][0]["args"]) for v in values if "output" in v]
     assert 0.05 < 1 - len(set(calls)) / len(calls) < 0.15, "a tenth of the calls repeat"
-    found = replay(MemorySource("bench.jsonl", lines), script)
+    found = replay(MemorySource("bench.jsonl", lines), lambda: script)
     assert found.first_divergence is None
 
 
