@@ -61,7 +61,7 @@ def test_the_replay_that_is_measured_finds_an_edited_decision() -> None:
     lines, script = data.interchange_session(40)
     edited = script.replace(b"src/m_7.py", b"src/other.py")
     assert edited != script
-    found = replay(MemorySource("bench.jsonl", lines), edited)
+    found = replay(MemorySource("bench.jsonl", lines), lambda: edited)
     assert found.first_divergence is not None
     assert found.first_divergence.decision == 7
 
