@@ -1,13 +1,14 @@
 """The whole replay: load 100,000 events, shadow them from a script, and compare.
 
-Floor: the untyped decode of the same lines. The work is what a user of the API does without a
-store: project the lines to events, index them, walk the path, let the script decide again on the
-recorded answers, and compare the two.
+Floor: the untyped decode of the same lines. The work is done twice: from event lines, as a store
+keeps them, and from interchange lines, of which 100,000 give 200,000 events and which have to be
+projected first. Then the events are indexed, the path is walked, the script decides again on the
+recorded answers, and the two are compared.
 """
 
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -30,7 +31,10 @@ from redrive.replay.run import drive, reply_from
 from redrive.testing import MemorySource
 
 N_EVENTS = 100_000
+INTERCHANGE, STORED = "interchange", "stored"
 _decode_any = msgspec.json.Decoder().decode
+_decode_event = msgspec.json.Decoder(Event).decode
+_encode = msgspec.json.Encoder().encode
 
 
 def load(source: SourceFile) -> Iterator[Event]:
@@ -54,6 +58,11 @@ def load(source: SourceFile) -> Iterator[Event]:
         )
 
 
+def load_stored(lines: Iterable[bytes]) -> Iterator[Event]:
+    """Decode event lines, as a store keeps them."""
+    return map(_decode_event, lines)
+
+
 def read_path(events: Sequence[Event], reader: EventReader) -> tuple[RecordedRun, Trajectory]:
     """Index a session and read its path; the index is not needed after that."""
     index = build_index("bench", lambda: events)
@@ -61,9 +70,9 @@ def read_path(events: Sequence[Event], reader: EventReader) -> tuple[RecordedRun
     return read_run(index, path, reader), path
 
 
-def replay(source: SourceFile, read_script: Callable[[], bytes]) -> Comparison:
+def replay(loaded: Iterable[Event], read_script: Callable[[], bytes]) -> Comparison:
     """Load a session, shadow it from a script, and compare."""
-    events = list(load(source))
+    events = list(loaded)
     reader = MemoryReader(events)
     recorded, path = read_path(events, reader)
     model = ScriptModel("script:bench", Path("script"), parse_script(read_script(), "script"))
@@ -77,33 +86,52 @@ def replay(source: SourceFile, read_script: Callable[[], bytes]) -> Comparison:
 
 
 def figures(*, is_quick: bool) -> Iterator[Figure]:
-    """Measure the whole replay, in time and in memory."""
+    """Measure the whole replay, in time and in memory, from both kinds of lines."""
     n_events = N_EVENTS // 10 if is_quick else N_EVENTS
-    lines, script = interchange_session(n_events)
+    source, script = interchange_session(n_events)
+    yield from _measure_both("interchange lines", INTERCHANGE, n_events, source, script)
+    # One decision is four events: its request, response, call and answer.
+    source, script = interchange_session(n_events // 2)
+    stored = b"\n".join(map(_encode, load(MemorySource("bench.jsonl", source))))
+    yield from _measure_both("event lines", STORED, n_events, stored, script)
+
+
+def _measure_both(
+    name: str, form: str, n_lines: int, lines: bytes, script: bytes
+) -> Iterator[Figure]:
     split = lines.splitlines()
 
     def decode() -> None:
         for line in split:
             _decode_any(line)
 
+    def work() -> Comparison:
+        source = MemorySource("bench.jsonl", lines)
+        loaded = load(source) if form == INTERCHANGE else load_stored(split)
+        return replay(loaded, lambda: script)
+
     yield measure(
         "replay",
-        f"load + shadow + diff of {n_events} events / untyped decode of the same lines",
-        lambda: replay(MemorySource("bench.jsonl", lines), lambda: script),
+        f"load + shadow + diff of {n_lines} {name} / untyped decode of the same lines",
+        work,
         decode,
         goal=15,
         floor_bytes=len(lines),
     )
     with tempfile.TemporaryDirectory() as folder:
-        paths = [Path(folder) / name for name in ("session.jsonl", "shadow.jsonl")]
+        paths = [Path(folder) / part for part in ("session.jsonl", "shadow.jsonl")]
         for path, data in zip(paths, (lines, script), strict=True):
             path.write_bytes(data)
-        cost = run((sys.executable, "-m", "benchmarks.replaying", *paths))
+        cost = run((sys.executable, "-m", "benchmarks.replaying", form, *paths))
         assert cost.code == 0
-    basis = f"a process of its own, {len(lines) / 1e6:.0f} MB of lines"
+    basis = f"a process of its own, {len(lines) / 1e6:.0f} MB of {name}"
     yield Figure("replay", "peak memory of the same", cost.peak_mb, 280, basis, " MB")
 
 
 if __name__ == "__main__":
-    session, decided = map(Path, sys.argv[1:])
-    replay(FileSource(session), decided.read_bytes)
+    session, decided = map(Path, sys.argv[2:])
+    if sys.argv[1] == INTERCHANGE:
+        replay(load(FileSource(session)), decided.read_bytes)
+    else:
+        with session.open("rb") as file:
+            replay(load_stored(file), decided.read_bytes)

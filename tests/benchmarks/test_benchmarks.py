@@ -9,7 +9,7 @@ from benchmarks import __main__ as program
 from benchmarks import data
 from benchmarks.paired import Figure, line_of, measure
 from benchmarks.process import run
-from benchmarks.replaying import replay
+from benchmarks.replaying import load, replay
 from redrive.testing import MemorySource
 
 
@@ -53,7 +53,7 @@ def test_the_replayed_session_is_as_its_goal_says() -> None:
     assert kinds.count("decision") == kinds.count("tool_result") == 200
     calls = [json.dumps(v["output"]["tool_calls"][0]["args"]) for v in values if "output" in v]
     assert 0.05 < 1 - len(set(calls)) / len(calls) < 0.15, "a tenth of the calls repeat"
-    found = replay(MemorySource("bench.jsonl", lines), lambda: script)
+    found = replay(load(MemorySource("bench.jsonl", lines)), lambda: script)
     assert found.first_divergence is None
 
 
@@ -61,7 +61,7 @@ def test_the_replay_that_is_measured_finds_an_edited_decision() -> None:
     lines, script = data.interchange_session(40)
     edited = script.replace(b"src/m_7.py", b"src/other.py")
     assert edited != script
-    found = replay(MemorySource("bench.jsonl", lines), lambda: edited)
+    found = replay(load(MemorySource("bench.jsonl", lines)), lambda: edited)
     assert found.first_divergence is not None
     assert found.first_divergence.decision == 7
 
