@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarks.data import interchange_session
 from benchmarks.paired import ROUNDS, Figure, cpu_seconds, line_of
-from benchmarks.replaying import N_EVENTS, replay
+from benchmarks.replaying import N_EVENTS, load, replay
 from redrive.testing import MemorySource
 
 REQUIREMENT = "tracefork==1.0.0"
@@ -91,11 +91,12 @@ def measure(python: Path, folder: Path, n_events: int) -> Figure:
     lines, script = interchange_session(n_events)
     path = folder / "session.jsonl"
     path.write_bytes(lines)
+    source = MemorySource("bench.jsonl", lines)
     ours, theirs = [], []
     for _ in range(ROUNDS):
         command = (python, "-c", _PROGRAM, path)
         theirs.append(json.loads(subprocess.run(command, check=True, capture_output=True).stdout))
-        ours.append(cpu_seconds(lambda: replay(MemorySource("bench.jsonl", lines), script)))
+        ours.append(cpu_seconds(lambda: replay(load(source), lambda: script)))
     ratio = statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
     basis = f"tracefork {statistics.median(theirs):.2f} s; redrive {statistics.median(ours):.2f} s"
     name = f"load + replay + diff of {n_events} events / tracefork's"
