@@ -259,7 +259,10 @@ class _Reading:
         if parent is not None and earlier.parent is not None and parent != earlier.parent:
             return False
         self.again.seek(earlier.offset)
-        before = dict(members_of(self.again.read(earlier.length)))
+        try:
+            before = dict(members_of(self.again.read(earlier.length)))
+        except ValueError:  # it was recovered out of bytes that are no JSON as they lie
+            return False
         members = dict(members_of(placed.data))
         before.pop("parent", None)
         members.pop("parent", None)

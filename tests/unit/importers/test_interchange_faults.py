@@ -88,6 +88,15 @@ def test_two_lines_of_one_id_that_differ_are_damage_and_the_first_stays():
     assert flags_of(events, Kind.TOOL_RESULT) == [()]
 
 
+def test_a_line_recovered_from_damage_has_no_copy():
+    """A NUL byte in a text: what was recovered is not what lies in the file."""
+    odd = b'{"type":"event","id":"u","kind":"user\x00","text":"hi"}\n'
+    start = b'{"type":"session","id":"s","task":"t"}\n'
+    drafts, tally = drafts_from(IMPORTER, "s.jsonl", start + odd + odd.replace(b"\x00", b""))
+    assert "another line with id 'u'" in reasons(tally)
+    assert [draft.kind for draft in drafts].count(Kind.DAMAGE) == 2
+
+
 def test_a_copy_with_a_parent_replaces_one_without_only_where_nothing_else_differs():
     events, tally = read(ROOT, RESULT, RESULT | {"parent": "d"})
     assert [event.supersedes for event in events] == [None, None, "r"]
