@@ -1,42 +1,17 @@
 """What several tests share: a file as an importer sees it, and its drafts as events."""
 
-import hashlib
-import io
 from collections.abc import Iterable
 from pathlib import Path
-from typing import BinaryIO
-
-import msgspec
 
 from redrive.importers.draft import Draft, FileTally, Importer, event_of
 from redrive.record.event import Event
 from redrive.record.session import SessionIndex, build_index
+from redrive.testing import MemorySource
 
 
-class FileSource(msgspec.Struct, frozen=True):
-    """A `SourceFile` over a file that is read whole; `data` stands in for its content."""
-
-    path: str
-    data: bytes
-
-    @property
-    def size(self) -> int:
-        return len(self.data)
-
-    @property
-    def sha256(self) -> str:
-        return hashlib.sha256(self.data).hexdigest()
-
-    def head(self, size: int = 65536) -> bytes:
-        return self.data[:size]
-
-    def open(self) -> BinaryIO:
-        return io.BytesIO(self.data)
-
-
-def source_of(path: Path | str, data: bytes | None = None) -> FileSource:
+def source_of(path: Path | str, data: bytes | None = None) -> MemorySource:
     """Open a file as a source; `data` replaces its bytes."""
-    return FileSource(str(path), Path(path).read_bytes() if data is None else data)
+    return MemorySource(str(path), Path(path).read_bytes() if data is None else data)
 
 
 def drafts_from(

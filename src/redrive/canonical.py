@@ -5,7 +5,7 @@ Knows JSON and sha256. Must not know events, sessions or where bytes lie.
 Version `jcs+1` is RFC 8785 extended so that evidence stays exact:
 
 * integers of any size are written in full (RFC 8785 would round beyond 2^53);
-* a lone surrogate stays the escape `\\udXXX` (RFC 8785 refuses it);
+* a lone surrogate stays the escape `\udXXX` (RFC 8785 refuses it);
 * `1` and `1.0` are one number, `1` and `true` are not; no Unicode normalisation;
 * NaN and infinities have no canonical form and are refused.
 

@@ -119,6 +119,8 @@ class Asker:
 
     def _overrides(self, request: ModelRequest, body: str | None) -> tuple[Override, ...]:
         """Choose the wanted values that differ from the recorded ones."""
+        if not self.wanted:
+            return ()
         if body is None:
             sampling = request.sampling
             recorded = {

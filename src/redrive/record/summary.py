@@ -150,7 +150,7 @@ def summarize(index: SessionIndex, reader: EventReader, usage: Usage | None) -> 
     live = set(path.node_path) if path else set()
     provider_side = _find_provider_side(reader, pairing.unanswered)
     unanswered = [seq for seq in pairing.unanswered if seq not in provider_side]
-    external = _find_external(reader, pairing.orphans)
+    external = dict.fromkeys(_find_external(reader, pairing.orphans))
     orphans = [seq for seq in pairing.orphans if seq not in external]
     calls = _own(index, Kind.TOOL_CALL)
     has_damage = bool(index.seqs_of(Kind.DAMAGE))
@@ -249,8 +249,11 @@ def pair_session(index: SessionIndex, reader: EventReader) -> Pairing:
         node = index.event_node[seq]
         calls.setdefault(index.node_group[node] if node != NO_NODE else -1, []).append(seq)
     wanted = {g: {index.call_ids.get(s) for s in seqs} for g, seqs in calls.items()}
+    asked = set[str | None]().union(*wanted.values()) - {None}
     for seq in _own(index, Kind.TOOL_RESULT):
-        place = _asking_decision(index, above, wanted, seq)
+        # Without this, a result that nothing asked for climbs the whole path.
+        is_asked = index.call_ids.get(seq) in asked
+        place = _asking_decision(index, above, wanted, seq) if is_asked else None
         if place is None:
             opening.append(seq)
         else:
@@ -286,11 +289,9 @@ def _asking_decision(
     wanted: dict[int, set[str | None]],
     seq: int,
 ) -> int | None:
-    """Find the nearest decision above a result that made a call with its id."""
-    call_id = index.call_ids.get(seq)
+    """Find the nearest decision above a result, which has an id, that made a call with this id."""
+    call_id = index.call_ids[seq]
     node = index.event_node[seq]
-    if call_id is None or node == NO_NODE:
-        return None
     seen: set[int] = set()
     decision = node if index.node_role[node] & IS_DECISION else above[node]
     while decision != -1 and decision not in seen:

@@ -4,17 +4,17 @@ import pytest
 
 from redrive.importers.claude_code import IMPORTER
 from redrive.importers.claude_opening import read_opening
+from redrive.testing import MemorySource
 from tests.claude_files import SESSION, dump, user
-from tests.helpers import FileSource
 
 OTHER = "5e55a000-0000-4000-8000-0000000000bb"
 
 
-def source(path: str, *lines: dict[str, Any]) -> FileSource:
-    return FileSource(path, dump(lines))
+def source(path: str, *lines: dict[str, Any]) -> MemorySource:
+    return MemorySource(path, dump(lines))
 
 
-def session_of(opened: FileSource) -> str | None:
+def session_of(opened: MemorySource) -> str | None:
     opening = read_opening(opened)
     return None if opening is None else opening.session
 
@@ -37,7 +37,7 @@ def session_of(opened: FileSource) -> str | None:
     ],
 )
 def test_the_envelope_of_the_lines_tells_the_format(data: bytes, confidence: int) -> None:
-    assert IMPORTER.sniff(FileSource("any.txt", data)) == confidence
+    assert IMPORTER.sniff(MemorySource("any.txt", data)) == confidence
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_a_session_without_an_id_is_named_by_its_first_record() -> None:
     assert one == session_of(source("b.jsonl", first, {"type": "mode"}))
     assert one is not None
     assert len(one) == 16
-    assert session_of(FileSource("c.jsonl", b"{torn")) is None
+    assert session_of(MemorySource("c.jsonl", b"{torn")) is None
 
 
 def test_a_task_is_looked_for_in_the_first_lines_alone() -> None:
