@@ -15,7 +15,7 @@ from redrive.app.effects import CONFLICTING, DENIED, NO_RESULT
 from redrive.app.excerpts import arguments_text, excerpt
 from redrive.app.survey import Survey, time_of
 from redrive.audit.report import AuditReport
-from redrive.record.branches import Branch, find_branches
+from redrive.record.branches import Branch, count_branches, find_branches
 from redrive.record.event import (
     FLAG_INHERITED,
     Event,
@@ -47,9 +47,8 @@ LIVE, DISCARDED, FURTHER_ROOT = "live", "discarded", "further root"
 
 def view_survey(survey: Survey, view: SessionView) -> SessionView:
     """Add to a listed session what only its events tell: how it ended, and its forks counted."""
-    main = main_actor(survey.index)
-    forks = sum(b.actor == main and b.fork is not None for b in find_branches(survey.places))
-    return msgspec.structs.replace(view, outcome=survey.opened.outcome, branches=1 + forks)
+    branches = count_branches(survey.places, main_actor(survey.index))
+    return msgspec.structs.replace(view, outcome=survey.opened.outcome, branches=branches)
 
 
 def actors_of(session: Survey) -> list[ActorView]:

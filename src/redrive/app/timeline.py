@@ -7,6 +7,7 @@ and one payload at a time.
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from redrive.app.effects import CONFLICTING, NO_RESULT
 from redrive.app.excerpts import arguments_text
 from redrive.app.survey import Survey, time_of
 from redrive.record.event import (
@@ -97,7 +98,7 @@ def _status(session: Survey, pairing: Pairing, event: Event) -> str | None:
         return None
     answer = pairing.answers.get(event.seq)
     if answer is None:
-        return "conflicting" if event.seq in pairing.conflicts else "no result"
+        return CONFLICTING if event.seq in pairing.conflicts else NO_RESULT
     result: ToolResult = session.payload(answer)
     code = result.exit_code
     return result.status if code is None else f"{result.status}, exit {code}"
