@@ -13,10 +13,10 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from redrive.app.effect_table import TOOLS_VERSION, Category, judge_tool
-from redrive.app.effect_what import Deed, deed_of, exit_code_of, is_denial
 from redrive.app.excerpts import excerpt
 from redrive.app.survey import Survey, time_of
+from redrive.audit.deeds import Deed, deed_of, exit_code_of, is_denial
+from redrive.audit.tools import TOOLS_VERSION, Category, judge_tool
 from redrive.record.event import (
     FLAG_INHERITED,
     MAIN_ACTOR,

@@ -3,7 +3,7 @@
 Knows JSON values and payloads. Must not know sessions.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -23,32 +23,6 @@ def excerpt(text: str, limit: int = EXCERPT_CHARS) -> Excerpt:
     if len(text) <= limit:
         return Excerpt(text)
     return Excerpt(text[:limit], len(text), canonical.text_digest(text))
-
-
-def arguments_text(call: ToolCall) -> str | None:
-    """Give a call's arguments as they were recorded: text, or compact JSON; `None` for none."""
-    if call.arguments_text is not None:
-        return call.arguments_text
-    if isinstance(call.arguments, UnsetType):
-        return None
-    return bytes(call.arguments).decode("utf-8", "replace")
-
-
-def arguments_of(call: ToolCall) -> Mapping[str, Any]:
-    """Give a call's arguments by name; argument text that is no JSON object is `{"input": text}`.
-
-    A list, and any other value without names, is `{"command": value}`.
-    """
-    if call.arguments_text is not None:
-        try:
-            value = canonical.decode_value(call.arguments_text)
-        except ValueError:
-            return {"input": call.arguments_text}
-        return value if isinstance(value, dict) else {"input": call.arguments_text}
-    if isinstance(call.arguments, UnsetType):
-        return {}
-    value = canonical.decode_value(bytes(call.arguments))
-    return value if isinstance(value, dict) else {"command": value}
 
 
 def texts_in(value: Any, name: str) -> Iterator[tuple[str, str]]:

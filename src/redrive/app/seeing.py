@@ -12,8 +12,9 @@ import msgspec
 from msgspec import UnsetType
 
 from redrive.app.effects import CONFLICTING, DENIED, NO_RESULT
-from redrive.app.excerpts import arguments_text, excerpt
+from redrive.app.excerpts import excerpt
 from redrive.app.survey import Survey, time_of
+from redrive.audit.arguments import arguments_text
 from redrive.audit.report import AuditReport
 from redrive.record.branches import Branch, count_branches, find_branches
 from redrive.record.event import (

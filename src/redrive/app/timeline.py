@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from redrive.app.effects import CONFLICTING, NO_RESULT
-from redrive.app.excerpts import arguments_text
 from redrive.app.survey import Survey, time_of
+from redrive.audit.arguments import arguments_text
 from redrive.record.event import (
     FLAG_INHERITED,
     ContextReplaced,

@@ -1,7 +1,7 @@
 from msgspec import UNSET
 
 from redrive import canonical
-from redrive.app.excerpts import arguments_of, excerpt, texts_in, texts_of_arguments, texts_of_raw
+from redrive.app.excerpts import excerpt, texts_in, texts_of_arguments, texts_of_raw
 from redrive.record.event import ToolCall, raw_of
 
 
@@ -29,15 +29,6 @@ def test_a_very_deep_value_is_searched_without_recursion():
         value = [value]
     ((_, text),) = texts_in(value, "")
     assert text == "x"
-
-
-def test_arguments_are_read_by_name_whatever_their_form():
-    assert arguments_of(ToolCall("t")) == {}
-    assert arguments_of(ToolCall("t", arguments=raw_of({"a": 1}))) == {"a": 1}
-    assert arguments_of(ToolCall("t", arguments=raw_of([1]))) == {"command": [1]}
-    assert arguments_of(ToolCall("t", arguments_text='{"a":1}')) == {"a": 1}
-    assert arguments_of(ToolCall("t", arguments_text="{a")) == {"input": "{a"}
-    assert arguments_of(ToolCall("t", arguments_text="3")) == {"input": "3"}
 
 
 def test_argument_text_is_searched_as_the_json_that_it_is():

@@ -1,6 +1,6 @@
 """Says in one line what a tool call did, and how it ended.
 
-Knows the arguments and results of the tools in `effect_table`. Must not know sessions or order.
+Knows the arguments and results of the tools in `tools`. Must not know sessions or order.
 """
 
 import re
@@ -12,9 +12,9 @@ import msgspec
 from msgspec import UnsetType
 
 from redrive import canonical
-from redrive.app.commands import first_program, network_hints, writing_hints
-from redrive.app.effect_table import Category, ToolRule
-from redrive.app.excerpts import arguments_of, arguments_text
+from redrive.audit.arguments import arguments_of, arguments_text
+from redrive.audit.commands import first_program, network_hints, writing_hints
+from redrive.audit.tools import Category, ToolRule
 from redrive.record.event import ToolCall, ToolResult, raw_value
 
 _SHELLS = frozenset({"bash", "sh", "zsh", "dash", "ksh", "fish", "cmd", "powershell", "pwsh"})

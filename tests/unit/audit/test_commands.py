@@ -1,8 +1,9 @@
+import shlex
 import time
 
 import pytest
 
-from redrive.app.commands import first_program, network_hints, writing_hints
+from redrive.audit.commands import first_program, network_hints, writing_hints
 
 
 @pytest.mark.parametrize(
@@ -78,3 +79,11 @@ def test_hostile_command_lines_are_read_in_bounded_time(part):
     network_hints(part * 40_000)
     writing_hints(part * 40_000)
     assert time.process_time() - begun < 20
+
+
+def test_shells_in_shells_are_read_to_a_depth_and_no_further():
+    command = "curl x"
+    for _ in range(8):
+        command = f"eval {shlex.quote(command)}"
+    assert network_hints(command) == ()
+    assert network_hints("eval 'eval curl x'") == ("curl",)

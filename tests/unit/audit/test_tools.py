@@ -1,6 +1,6 @@
 import pytest
 
-from redrive.app.effect_table import TOOLS, Category, judge_tool
+from redrive.audit.tools import TOOLS, Category, judge_tool
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 import pytest
 from msgspec import UNSET
 
-from redrive.app.effect_table import Category, judge_tool
-from redrive.app.effect_what import Deed, deed_of, exit_code_of, is_denial
+from redrive.audit.deeds import Deed, deed_of, exit_code_of, is_denial
+from redrive.audit.tools import Category, judge_tool
 from redrive.record.event import ToolCall, ToolResult, raw_of
 
 PATCH = "*** Begin Patch\n*** Update File: a.go\n@@\n*** Move to: b.go\n*** Add File: c\n*** End"
