@@ -215,6 +215,17 @@ def _words(command: str) -> list[str]:
         return re.split(r"\s+|(?<=[;&|()])|(?=[;&|()])", command)
 
 
+def simple_commands(command: str) -> Iterator[list[str]]:
+    """Yield each simple command of a command line as its program, without its folder, and words.
+
+    Wrappers such as `sudo` and `env` are taken off; what `$(…)` and `sh -c` run is among them.
+    """
+    for words in _commands(command, 0):
+        name, rest = _program(words)
+        if name:
+            yield [name, *rest]
+
+
 def first_program(command: str) -> str:
     """Name the first program of a command line that is not `cd`; empty if there is none."""
     names = (_program(words)[0] for words in _commands(command, 0))

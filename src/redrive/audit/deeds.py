@@ -75,6 +75,11 @@ def _category(call: ToolCall, rule: ToolRule, arguments: Mapping[str, Any]) -> C
     return rule.category
 
 
+def told_of(call: ToolCall, rule: ToolRule) -> str:
+    """Give the argument that tells what a call did, as one text; all of them where none does."""
+    return _told(call, rule, arguments_of(call))
+
+
 def _told(call: ToolCall, rule: ToolRule, arguments: Mapping[str, Any]) -> str:
     for name in rule.told_by:
         if arguments.get(name):
@@ -108,6 +113,11 @@ def _patched(text: str) -> tuple[str, ...]:
         if len(found) == _MAX_PATHS:
             break
     return tuple(found)
+
+
+def patched_paths(text: str) -> tuple[str, ...]:
+    """List the paths that an `apply_patch` text adds, updates, deletes or moves to."""
+    return tuple(match[3].strip() for match in _PATCHED.finditer(text))[:_MAX_PATHS]
 
 
 def _conditions(arguments: Mapping[str, Any]) -> list[str]:

@@ -90,6 +90,11 @@ def _branch(places: Places, fork: int, start: int, leaf: int, *, is_live: bool) 
     )
 
 
+def newest_leaves(places: Places) -> Sequence[int]:
+    """Give per node the newest leaf at or below it, in its own flow. Cost: O(n)."""
+    return _subtrees(places)[0]
+
+
 def _subtrees(places: Places) -> tuple[Sequence[int], bytearray]:
     """Give per node the newest leaf below it, and whether the history goes on at or below it."""
     index = places.index

@@ -1,15 +1,17 @@
-"""Two collections that grow without changing what was there: states of a replay share them.
+"""Collections that grow without changing what was there: states of a replay share them.
 
 Knows nothing of replays. A value, once made, never changes; adding gives a new one that shares
 almost all of the old, so that a replay of 50,000 decisions can keep every state frozen.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Generic, TypeVar
+from typing import Generic, Self, TypeVar
 
 import msgspec
 
 _T = TypeVar("_T")
+_K = TypeVar("_K")
+_V = TypeVar("_V")
 _BLOCK = 64
 
 
@@ -37,30 +39,38 @@ class Log(msgspec.Struct, Generic[_T], frozen=True, gc=False):
         return len(self.blocks) * _BLOCK + len(self.tail)
 
 
-class Cursor(msgspec.Struct, frozen=True, gc=False):
-    """Counts per key, as layers of growing size, the newest first. Adding costs O(log n)."""
+class Table(msgspec.Struct, Generic[_K, _V], frozen=True, gc=False):
+    """A mapping as layers of growing size, the newest first. Adding costs O(log n)."""
 
-    layers: tuple[Mapping[int, int], ...] = ()
+    layers: tuple[Mapping[_K, _V], ...] = ()
 
-    def get(self, key: int) -> int:
-        """Give a key's count; 0 where it was never set."""
+    def find(self, key: _K) -> _V | None:
+        """Give a key's value; `None` where it was never set."""
         for layer in self.layers:
             if key in layer:
                 return layer[key]
-        return 0
+        return None
 
-    def set(self, key: int, count: int) -> "Cursor":
-        """Give the counts with one of them set."""
-        newest: dict[int, int] = {key: count}
+    def set(self, key: _K, value: _V) -> Self:
+        """Give the mapping with one value set."""
+        newest: dict[_K, _V] = {key: value}
         layers = self.layers
         while layers and len(layers[0]) <= len(newest):
             newest = {**layers[0], **newest}
             layers = layers[1:]
-        return Cursor((newest, *layers))
+        return type(self)((newest, *layers))
 
-    def merged(self) -> dict[int, int]:
-        """Give every count as one new mapping."""
-        counts: dict[int, int] = {}
+    def merged(self) -> dict[_K, _V]:
+        """Give every value as one new mapping, keys in the order in which they were first set."""
+        values: dict[_K, _V] = {}
         for layer in reversed(self.layers):
-            counts.update(layer)
-        return counts
+            values.update(layer)
+        return values
+
+
+class Cursor(Table[int, int], frozen=True, gc=False):
+    """Counts per key."""
+
+    def get(self, key: int) -> int:
+        """Give a key's count; 0 where it was never set."""
+        return self.find(key) or 0

@@ -1,0 +1,155 @@
+"""What the replay and its workers say to each other: one JSON message a frame.
+
+Knows shapes and frames. Must not know who sends what when (`policy_worker`, `policy_pool`).
+"""
+
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from redrive.compare.policy_report import CannotEvaluate, FireView, PolicyFault
+from redrive.replay.invariants import Tested
+from redrive.replay.policy import PolicySpec
+
+LENGTH_BYTES = 4
+
+
+class PolicyCode(msgspec.Struct, frozen=True):
+    """Where a policy's code comes from.
+
+    Attributes:
+        spec: what the user wrote.
+        source: entry-point name, or the file's name without its folder.
+        module: dotted name of an installed module; absent for a file.
+        path: file name for messages, such as `mine.py`; absent for a module without one.
+        text: the file's source; empty for a module.
+        attribute: name of the class or instance.
+        siblings: name → source of the local modules that a file imports.
+        libraries: third-party modules to import before the stand-ins.
+        digest: sha256 of all of its code, and of the versions of its libraries.
+        hook: a foreign hook command as JSON, for the adapter; absent for Python policies.
+    """
+
+    spec: str
+    source: str
+    module: str | None
+    path: str | None
+    text: str
+    attribute: str
+    siblings: dict[str, str] = {}
+    libraries: tuple[str, ...] = ()
+    digest: str = ""
+    hook: dict[str, Any] | None = None
+
+
+class Load(msgspec.Struct, frozen=True, tag="load"):
+    """Begin: the policies, and how to run them."""
+
+    policies: tuple[PolicyCode, ...]
+    store: str | None
+    recheck_all: bool = False
+    is_strict: bool = False
+    is_sealed: bool = True
+    memory_bytes: int = 0
+    status_fd: int | None = None
+
+
+class Run(msgspec.Struct, frozen=True, tag="run"):
+    """Replay one session; `dropped` policies, by number, are left out, each for a reason.
+
+    `lines` are its events where it is not in the store; `only` is the last event's id to judge
+    alone.
+    """
+
+    session_id: str
+    number: int
+    dropped: dict[int, str] = {}
+    lines: tuple[str, ...] | None = None
+    only: str | None = None
+
+
+class Answer(msgspec.Struct, frozen=True, tag="answer"):
+    """The reply to `Outside`: a value, or why there is none."""
+
+    value: Raw | None = None
+    missing: str | None = None
+
+
+class Loaded(msgspec.Struct, frozen=True, tag="loaded"):
+    """Per policy what it declares, or the fault at load, or why the declaration is wrong."""
+
+    specs: tuple[PolicySpec | None, ...]
+    faults: tuple[PolicyFault | None, ...]
+    wrong: tuple[tuple[str, str] | None, ...]
+    lets_through: tuple[str, ...] = ()
+
+
+class Outside(msgspec.Struct, frozen=True, tag="outside"):
+    """A question that only the replay may answer: an inference, or a foreign hook's decision.
+
+    `event_ref` names the event; `request` is the question as JSON.
+    """
+
+    policy: int
+    kind: str
+    name: str
+    event_ref: str
+    request: Raw
+
+
+class PolicyOutcome(msgspec.Struct, frozen=True):
+    """What one policy did in one session; texts are not redacted yet, snapshots stand in fires.
+
+    `snapshots` runs beside `fires`. `stopped` says why the policy was not run to the end.
+    """
+
+    offered: int = 0
+    inherited: int = 0
+    fires: tuple[FireView, ...] = ()
+    snapshots: tuple[dict[str, Any], ...] = ()
+    cannot: tuple[CannotEvaluate, ...] = ()
+    faults: tuple[PolicyFault, ...] = ()
+    n_faults: int = 0
+    decisions: dict[str, int] = {}
+    invariants: dict[str, Tested] = {}
+    stopped: str | None = None
+    last_action: str | None = None
+    last_reason: str = ""
+
+
+class Finished(msgspec.Struct, frozen=True, tag="finished"):
+    """One session's result; `error` says why it could not be replayed at all."""
+
+    session_id: str
+    number: int
+    head: str = ""
+    node_path: tuple[str, ...] = ()
+    events: int = 0
+    outcomes: tuple[PolicyOutcome, ...] = ()
+    error: str | None = None
+
+
+ToWorker = Load | Run | Answer
+FromWorker = Loaded | Outside | Finished
+_encode = msgspec.json.Encoder().encode
+decode_to_worker = msgspec.json.Decoder(ToWorker).decode
+decode_from_worker = msgspec.json.Decoder(FromWorker).decode
+
+
+def frame(message: ToWorker | FromWorker) -> bytes:
+    """Write a message with its length before it."""
+    data = _encode(message)
+    return len(data).to_bytes(LENGTH_BYTES, "big") + data
+
+
+def split_frame(buffer: bytearray) -> bytes | None:
+    """Take the first whole message off a buffer; `None` while it is not there yet."""
+    if len(buffer) < LENGTH_BYTES:
+        return None
+    end = LENGTH_BYTES + int.from_bytes(buffer[:LENGTH_BYTES], "big")
+    if len(buffer) < end:
+        return None
+    data = bytes(buffer[LENGTH_BYTES:end])
+    del buffer[:end]
+    return data

@@ -1,0 +1,163 @@
+"""In which order a session is folded, and from which state each event goes on.
+
+Knows the index alone. Must not know payloads, policies or reducers.
+
+A session is cut into *stages*. A decision is one stage, with all its pieces and with everything
+that only holds its results and reads, wherever in the file that stands: it belongs to every path
+through the decision. Any other node is a stage of its own. Each stage goes on from one stage above
+it, so the state before an event is the fold of its stage's chain to the root, and of what stands
+before it in its own stage: shared beginnings are folded once, whatever was rewound later.
+
+* The main path passes over sub-agents' nodes; a sub-agent's path begins with itself.
+* Inside a stage, nodes come parents first, then in order of appearance; events by seq.
+* What stands behind a user message belongs to no decision above it.
+* A session without links is one path per actor, in (`ts`, order of appearance).
+
+Source: DESIGN.md §3 "DAG first", §7 "Branches".
+"""
+
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from redrive.record.branches import newest_leaves
+from redrive.record.event import Kind
+from redrive.record.ownership import decisions_above
+from redrive.record.places import NONE, Places, own_parent
+from redrive.record.session import (
+    IS_ATTACHED,
+    IS_DECISION,
+    IS_NOTE,
+    IS_USER,
+    KIND_CODE,
+    NO_NODE,
+    SessionIndex,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FoldPlan:
+    """How to fold a session.
+
+    Attributes:
+        places: where its nodes lie.
+        outside: live events outside the DAG, in seq order: every path begins with them.
+        stages: per stage its live events' seqs, in order. Stages come after those they go on from.
+        parents: per stage the stage that it goes on from; -1 for the beginning of a path.
+        actors: per stage its actor's number.
+        ends: per stage 1 where it is a decision without calls, after which the agent stopped.
+        leaves: per node its newest leaf.
+    """
+
+    places: Places
+    outside: Sequence[int]
+    stages: Sequence[Sequence[int]]
+    parents: Sequence[int]
+    actors: Sequence[int]
+    ends: bytes
+    leaves: Sequence[int]
+
+    def seqs(self) -> Iterator[int]:
+        """Yield every live event's seq in the order of the fold."""
+        yield from self.outside
+        for stage in self.stages:
+            yield from stage
+
+
+def build_plan(places: Places) -> FoldPlan:
+    """Plan the fold of a session. Cost: O(n log n) in a stage's events, O(n) over all."""
+    index = places.index
+    cut = _Cutter(places)
+    owners = decisions_above(index)
+    for node in places.order:
+        cut.add(node, owners[node])
+    stages: list[list[int]] = [[] for _ in cut.parents]
+    outside: list[int] = []
+    ranks = array("i", [0]) * len(index.node_ids)
+    for rank, node in enumerate(places.order):
+        ranks[node] = rank
+    for seq, node in enumerate(index.event_node):
+        if index.is_live[seq]:
+            (outside if node == NO_NODE else stages[cut.stage_of[node]]).append(seq)
+    for stage in stages:
+        if len(stage) > 1:
+            stage.sort(key=lambda seq: (ranks[index.event_node[seq]], seq))
+    ends = _find_ends(index, stages, cut.parents)
+    return FoldPlan(places, outside, stages, cut.parents, cut.actors, ends, newest_leaves(places))
+
+
+class _Cutter:
+    """Cuts nodes, parents first, into stages.
+
+    Attributes:
+        stage_of: per node its stage.
+        parents, actors: per stage the stage that it goes on from, and its actor's number.
+    """
+
+    def __init__(self, places: Places) -> None:
+        count = len(places.index.node_ids)
+        self._index = places.index
+        self.stage_of = array("i", [NONE]) * count
+        self.parents, self.actors = array("i"), array("i")
+        self._tails = array("i", [NONE]) * count  # per node, what a child goes on from
+        self._spoken = bytearray(count)  # a user spoke since the decision above
+        self._of_group: dict[int, int] = {}
+        self._latest: dict[int, int] = {}  # per actor its last node, in sessions without links
+
+    def add(self, node: int, owner: int) -> None:
+        """Take the next node; `owner` is the decision above it, -1 for none."""
+        index, role = self._index, self._index.node_role[node]
+        parent = self._above(node)
+        above = NONE if parent == NONE else self._tails[parent]
+        is_decision = bool(role & IS_DECISION)
+        spoken = not is_decision and (parent != NONE and self._spoken[parent])
+        self._spoken[node] = spoken or bool(role & IS_USER)
+        group = NONE
+        if is_decision:
+            group = index.node_group[node]
+        elif owner != NONE and not spoken and not role & ~(IS_ATTACHED | IS_NOTE):
+            group = index.node_group[owner] if role & IS_ATTACHED else NONE
+        stage = self._of_group.get(group, NONE)
+        if stage == NONE:
+            stage = len(self.parents)
+            self.parents.append(above)
+            self.actors.append(index.node_actor[node])
+            self._of_group[group] = stage
+            self._of_group.pop(NONE, None)
+            self._tails[node] = stage
+        else:
+            self._tails[node] = stage if above == NONE else above
+        self.stage_of[node] = stage
+        self._latest[index.node_actor[node]] = node
+
+    def _above(self, node: int) -> int:
+        """Give the node of the same flow that a node goes on from; -1 where its path begins."""
+        index = self._index
+        actor = index.node_actor[node]
+        if not index.has_links:
+            return self._latest.get(actor, NONE)
+        if actor:
+            return own_parent(index, node)
+        parent = max(index.node_parent[node], NONE)
+        while parent != NONE and index.node_actor[parent]:
+            parent = max(index.node_parent[parent], NONE)
+        return parent
+
+
+def _find_ends(
+    index: SessionIndex, stages: Sequence[Sequence[int]], parents: Sequence[int]
+) -> bytes:
+    """Mark the decisions without calls that no other decision followed before a user message."""
+    calls, answers = KIND_CODE[Kind.TOOL_CALL], KIND_CODE[Kind.MODEL_RESPONSE]
+    user = KIND_CODE[Kind.USER_MESSAGE]
+    ends = bytearray(len(stages))
+    goes_on = bytearray(len(stages))  # a decision stands at or below, before any user message
+    for stage in range(len(stages) - 1, -1, -1):
+        kinds = {index.kinds[seq] for seq in stages[stage]}
+        is_decision = calls in kinds or answers in kinds
+        if is_decision and calls not in kinds and not goes_on[stage]:
+            ends[stage] = 1
+        is_going = is_decision or (goes_on[stage] and user not in kinds)
+        if is_going and parents[stage] != NONE:
+            goes_on[parents[stage]] = 1
+    return bytes(ends)
