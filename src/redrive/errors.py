@@ -16,6 +16,7 @@ the caller or the input is wrong. `EXIT_CODES` in `redrive.cli.exits` gives each
     ├── ContainmentError     7  an effect escaped, or an invariant was violated
     └── TamperError          7  stored evidence does not match its digests
     EffectDenied (BaseException)  an agent's `except Exception` cannot swallow it
+    PurityFault  (BaseException)  a policy reached for a clock, dice, a file, the network, …
 
 This module knows no other module of redrive.
 """
@@ -132,3 +133,17 @@ class TamperError(RedriveError):
 
 class EffectDenied(BaseException):
     """An unsafe effect was denied; not an `Exception`, so agent code cannot swallow it."""
+
+
+class PurityFault(BaseException):
+    """A policy did what it may not do; not an `Exception`, so the policy cannot swallow it.
+
+    Args:
+        what: the kind and the function, such as `clock: time.time`.
+        where: `file:line` of the policy; empty if no frame of a policy was running.
+    """
+
+    def __init__(self, what: str, *, where: str = "") -> None:
+        super().__init__(f"{where}: {what}" if where else what)
+        self.what = what
+        self.where = where

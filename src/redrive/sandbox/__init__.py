@@ -1,0 +1,1 @@
+"""The sandbox: what keeps a user's code from touching the world."""
