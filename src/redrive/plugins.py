@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 IMPORTERS = "redrive.importers"
 RENDERERS = "redrive.renderers"
 MODELS = "redrive.models"
-GROUPS = (IMPORTERS, RENDERERS, MODELS)
+POLICIES = "redrive.policies"
+GROUPS = (IMPORTERS, RENDERERS, MODELS, POLICIES)
 
 
 class PluginState(msgspec.Struct, frozen=True):
@@ -42,6 +43,11 @@ def _points(group: str) -> "tuple[EntryPoint, ...]":
 def names(group: str) -> tuple[str, ...]:
     """List what is registered in a group, in alphabetical order; nothing is imported."""
     return tuple(point.name for point in _points(group))
+
+
+def targets(group: str) -> tuple[tuple[str, str], ...]:
+    """List (name, MODULE:ATTRIBUTE) of a group, in alphabetical order; nothing is imported."""
+    return tuple((point.name, point.value) for point in _points(group))
 
 
 def require(group: str, name: str) -> None:

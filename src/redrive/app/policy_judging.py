@@ -7,7 +7,7 @@ others.
 Source: DESIGN.md §7 "Purity".
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from types import MappingProxyType, TracebackType
 from typing import Any, Protocol
@@ -15,10 +15,12 @@ from typing import Any, Protocol
 import msgspec
 
 from redrive.compare.policy_report import PolicyFault
+from redrive.errors import PurityFault
 from redrive.replay.persistent import Log, Table
 from redrive.replay.policy import Action, Policy, PolicySpec, Reducer
 from redrive.replay.policy_event import PolicyEvent
 from redrive.replay.policy_state import InferenceMissing, State
+from redrive.sandbox.sealed import Violation
 
 _ATOMS = (str, int, float, bytes, bool, type(None), Enum)
 _MAX_CHECKED = 1000
@@ -33,7 +35,7 @@ class Nets(Protocol):
 
     is_armed: bool
 
-    def take_violations(self) -> list[str]:
+    def take_violations(self) -> Sequence[Violation]:
         """Give what was caught since the last call, and forget it."""
         ...
 
@@ -43,9 +45,9 @@ class NoNets:
 
     is_armed = False
 
-    def take_violations(self) -> list[str]:
+    def take_violations(self) -> Sequence[Violation]:
         """Give nothing: nothing is watched."""
-        return []
+        return ()
 
 
 class LivePolicy:
@@ -154,7 +156,9 @@ class LivePolicy:
             nets.is_armed = False
         violations = nets.take_violations()
         if violations and not (isinstance(found, PolicyFault) and found.net == "stand-in"):
-            return PolicyFault("stand-in", f"{violations[0]}, and swallowed the refusal", "")
+            first = violations[0]
+            what = f"{first.what}, and swallowed the refusal"
+            return PolicyFault("stand-in", what, f"{first.file}:{first.line}" if first.file else "")
         return found
 
     def _caught(self, error: BaseException) -> PolicyFault | InferenceMissing:
@@ -164,9 +168,9 @@ class LivePolicy:
         for kind, net, what in _LIMITS:
             if isinstance(error, kind):
                 return PolicyFault(net, what, place)
-        # A stand-in's fault is no Exception, so that a policy cannot swallow it by accident.
-        net = "stand-in" if type(error).__name__ == "PurityFault" else "error"
-        return PolicyFault(net, _told(error), place)
+        if isinstance(error, PurityFault):
+            return PolicyFault("stand-in", error.what, error.where or place)
+        return PolicyFault("error", _told(error), place)
 
     def _place_of(self, function: Any) -> str:
         code = getattr(function, "__code__", None)

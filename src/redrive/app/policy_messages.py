@@ -11,6 +11,8 @@ from msgspec import Raw
 from redrive.compare.policy_report import CannotEvaluate, FireView, PolicyFault
 from redrive.replay.invariants import Tested
 from redrive.replay.policy import PolicySpec
+from redrive.sandbox.loading import PolicySource
+from redrive.sandbox.scan import ScanFinding
 
 LENGTH_BYTES = 4
 
@@ -20,27 +22,23 @@ class PolicyCode(msgspec.Struct, frozen=True):
 
     Attributes:
         spec: what the user wrote.
-        source: entry-point name, or the file's name without its folder.
-        module: dotted name of an installed module; absent for a file.
-        path: file name for messages, such as `mine.py`; absent for a module without one.
-        text: the file's source; empty for a module.
+        source: entry-point name, or the file's name without its folder, with `@REVISION`.
         attribute: name of the class or instance.
-        siblings: name → source of the local modules that a file imports.
+        code: its text, and that of the modules beside it; `None` for a foreign hook.
         libraries: third-party modules to import before the stand-ins.
         digest: sha256 of all of its code, and of the versions of its libraries.
-        hook: a foreign hook command as JSON, for the adapter; absent for Python policies.
+        findings: what the static scan found; such a policy is not loaded.
+        hook: a foreign hook, as JSON; absent for Python policies.
     """
 
     spec: str
     source: str
-    module: str | None
-    path: str | None
-    text: str
     attribute: str
-    siblings: dict[str, str] = {}
+    code: PolicySource | None
     libraries: tuple[str, ...] = ()
     digest: str = ""
-    hook: dict[str, Any] | None = None
+    findings: tuple[ScanFinding, ...] = ()
+    hook: Raw | None = None
 
 
 class Load(msgspec.Struct, frozen=True, tag="load"):
@@ -53,6 +51,7 @@ class Load(msgspec.Struct, frozen=True, tag="load"):
     is_sealed: bool = True
     memory_bytes: int = 0
     status_fd: int | None = None
+    inferences: tuple[str, ...] = ()
 
 
 class Run(msgspec.Struct, frozen=True, tag="run"):

@@ -401,15 +401,14 @@ class SessionReplay:
 
     def _sighting(self, found: Found, permissions: Mapping[str, str]) -> Sighting:
         event, standard = found.event, found.state.standard
-        is_action, is_call = event.kind is Kind.POLICY_ACTION, event.kind is Kind.TOOL_CALL
+        is_action = event.kind is Kind.POLICY_ACTION
+        call_id = event.call_id if event.kind is Kind.TOOL_CALL else None
         return Sighting(
             event_ref=self._ref(event),
             action=found.action,
             segment=found.match.segment,
             depth=standard.framework.depth + is_action,
-            permission=permissions.get(event.call_id or "")
-            if event.kind is Kind.TOOL_CALL
-            else None,
+            permission=permissions.get(call_id or ""),
             denied_tools=frozenset(standard.permissions.denied_tools.merged()),
         )
 

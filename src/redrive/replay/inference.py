@@ -33,8 +33,15 @@ class Question(msgspec.Struct, frozen=True):
 class Inference(Protocol):
     """One kind of inference. `version` changes whenever the question or its reading does."""
 
-    name: str
-    version: str
+    @property
+    def name(self) -> str:
+        """What policies call it."""
+        ...
+
+    @property
+    def version(self) -> str:
+        """Which question it asks, and how it reads the answer."""
+        ...
 
     def ask(self, event: PolicyEvent, state: State) -> Question:
         """Write the question about an event; pure."""

@@ -1,0 +1,149 @@
+"""Finds the code of a policy: a file, a git revision of one, or an entry point; nothing is run.
+
+Knows specs, files and git. Must not know how policies are run.
+
+Source: DESIGN.md §8 "Specs".
+"""
+
+import re
+import subprocess
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from pathlib import Path
+
+from redrive import canonical, plugins
+from redrive.app.policy_messages import PolicyCode
+from redrive.audit.tools import TOOLS_VERSION
+from redrive.audit.verification import CHECKS_VERSION
+from redrive.errors import PluginError, UsageError, quote
+from redrive.sandbox.loading import PolicySource, read_policy_file, read_policy_module
+from redrive.sandbox.modules import declared_libraries, find_imports
+from redrive.sandbox.scan import scan_source
+
+_FILE_SPEC = re.compile(r"(?P<path>.+\.py):(?P<name>[A-Za-z_]\w*)(?:@(?P<revision>.+))?")
+_GIT_TIMEOUT_S = 30
+SPEC_HINT = "a policy's name, PATH.py:NAME, or PATH.py:NAME@GIT-REVISION"
+_PACKAGE = "redrive.policies"
+
+
+def find_policy(spec: str) -> PolicyCode:
+    """Read the code of a policy and scan it.
+
+    Raises:
+        UsageError: there is no such policy, file or revision.
+        PluginError: its code cannot be read.
+    """
+    match = _FILE_SPEC.fullmatch(spec)
+    if match is None:
+        return _find_plugin(spec)
+    path, name, revision = Path(match["path"]), match["name"], match["revision"]
+    source = read_policy_file(path) if revision is None else _read_revision(path, revision)
+    tail = "" if revision is None else f"@{revision}"
+    plain = _without_folders(source)
+    return _make(spec, f"{path.name}{tail}", name, plain)
+
+
+def _find_plugin(spec: str) -> PolicyCode:
+    target = next((t for n, t in plugins.targets(plugins.POLICIES) if n == spec), None)
+    if target is None:
+        known = ", ".join(plugins.names(plugins.POLICIES)) or "none"
+        raise UsageError(f"no policy named {quote(spec)}", hint=f"known: {known}; or PATH.py:NAME")
+    module, _, attribute = target.partition(":")
+    source = read_policy_module(module)
+    extra = {name: _read_own(name) for name in _own_modules(source.text)}
+    return _make(spec, spec, attribute, _without_folders(source), extra)
+
+
+def _own_modules(text: str) -> list[str]:
+    """List the modules of redrive's own policies that a text reaches by imports, sorted."""
+    found: set[str] = set()
+    waiting = [text]
+    while waiting:
+        for name in find_imports(waiting.pop()):
+            if name.startswith(f"{_PACKAGE}.") and name not in found:
+                found.add(name)
+                waiting.append(_read_own(name))
+    return sorted(found)
+
+
+def _read_own(name: str) -> str:
+    return read_policy_module(name).text
+
+
+def _make(
+    spec: str,
+    source: str,
+    attribute: str,
+    code: PolicySource,
+    extra: dict[str, str] | None = None,
+) -> PolicyCode:
+    texts = {name: text for name, (_, text) in code.siblings.items()}
+    libraries = tuple(declared_libraries(code.text))
+    parts = {
+        "code": code.text,
+        "name": attribute,
+        "beside": texts | (extra or {}),
+        "libraries": {name: _version_of(name) for name in libraries},
+        "facts": [TOOLS_VERSION, CHECKS_VERSION],
+    }
+    return PolicyCode(
+        spec=spec,
+        source=source,
+        attribute=attribute,
+        code=code,
+        libraries=libraries,
+        digest=canonical.value_digest(parts),
+        findings=scan_source(code.text, code.file, texts.get),
+    )
+
+
+def _version_of(library: str) -> str:
+    owners = packages_distributions().get(library.partition(".")[0], [library])
+    try:
+        return version(owners[0])
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def _without_folders(source: PolicySource) -> PolicySource:
+    """Name files without their folders: a report must not depend on where a policy lies."""
+    beside = {name: (Path(file).name, text) for name, (file, text) in source.siblings.items()}
+    return PolicySource(Path(source.file).name, source.text, beside, source.package)
+
+
+def _read_revision(path: Path, revision: str) -> PolicySource:
+    """Read a file, and what it imports beside it, as they were at a git revision."""
+    text = _git_show(path, revision)
+    if text is None:
+        raise UsageError(
+            f"git has no {path.name} at {quote(revision)}",
+            where=str(path),
+            hint="git log -- FILE lists its revisions",
+        )
+    siblings: dict[str, tuple[str, str]] = {}
+    waiting = [text]
+    while waiting:
+        for name in find_imports(waiting.pop()):
+            beside = path.parent / f"{name}.py"
+            if "." in name or name in siblings:
+                continue
+            found = _git_show(beside, revision)
+            if found is not None:
+                siblings[name] = (str(beside), found)
+                waiting.append(found)
+    return PolicySource(str(path), text, siblings)
+
+
+def _git_show(path: Path, revision: str) -> str | None:
+    if revision.startswith("-"):
+        raise UsageError(f"no git revision {quote(revision)}", hint=SPEC_HINT)
+    folder = path.parent if path.parent.is_dir() else Path()
+    command = ["git", "show", f"{revision}:./{path.name}"]
+    try:
+        shown = subprocess.run(
+            command, cwd=folder, capture_output=True, check=False, timeout=_GIT_TIMEOUT_S
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise PluginError(f"git cannot be run: {error}", hint="install git") from error
+    if shown.returncode:
+        return None
+    return shown.stdout.decode("utf-8", "replace")

@@ -1,0 +1,246 @@
+"""The process that policies run in: loads them behind the nets, and replays session by session.
+
+Knows the messages, the store (read-only, opened before the seal) and the nets. Must not decide
+anything about a report. It is started by `policy_pool`, and killed when a policy does not end.
+
+Source: DESIGN.md §7 "Purity".
+"""
+
+import mmap
+import os
+import signal
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from redrive import canonical
+from redrive.app.policy_judging import LivePolicy
+from redrive.app.policy_messages import (
+    Answer,
+    Finished,
+    FromWorker,
+    Load,
+    Loaded,
+    Outside,
+    PolicyCode,
+    Run,
+    decode_to_worker,
+    frame,
+    split_frame,
+)
+from redrive.app.policy_session import SessionReplay
+from redrive.compare.policy_report import PolicyFault
+from redrive.errors import PluginError, PurityFault, RedriveError
+from redrive.policies.inferences import INFERENCES
+from redrive.record.event import Event
+from redrive.record.places import build_places
+from redrive.record.session import EventReader, MemoryReader, SessionIndex, build_index
+from redrive.record.trajectory import build_trajectory
+from redrive.replay.folding import build_plan
+from redrive.replay.policy import Policy, PolicySpec, read_spec
+from redrive.replay.policy_event import PolicyEvent
+from redrive.replay.policy_state import State
+from redrive.sandbox.limits import set_limits
+from redrive.sandbox.loading import fault_place, import_declared, import_policy
+from redrive.sandbox.sealed import Sealed
+from redrive.sandbox.standins import LET_THROUGH, seal
+from redrive.stores.port import Store
+from redrive.stores.sqlite import open_store
+
+STATUS_WORDS = 4
+_READ_BYTES = 1 << 16
+_decode_event = msgspec.json.Decoder(Event).decode
+
+
+class Channel:
+    """Frames over two descriptors, by functions taken hold of before the seal."""
+
+    def __init__(self, read_fd: int, write_fd: int) -> None:
+        self._read, self._write = os.read, os.write
+        self._read_fd, self._write_fd = read_fd, write_fd
+        self._buffer = bytearray()
+
+    def send(self, message: FromWorker) -> None:
+        """Write one message whole."""
+        data = memoryview(frame(message))
+        while data:
+            data = data[self._write(self._write_fd, data) :]
+
+    def receive(self) -> Any:
+        """Wait for the next message; `None` at the end."""
+        while (data := split_frame(self._buffer)) is None:
+            part = self._read(self._read_fd, _READ_BYTES)
+            if not part:
+                return None
+            self._buffer += part
+        return decode_to_worker(data)
+
+
+class Worker:
+    """Loads policies once, then replays the sessions that it is given."""
+
+    def __init__(self, channel: Channel, load: Load) -> None:
+        self._channel = channel
+        self._load = load
+        self._status = _open_status(load.status_fd)
+        self._count = 0
+        self._store: Store | None = (
+            None
+            if load.store is None
+            else open_store(Path(load.store), create=False, read_only=True)
+        )
+        self._policies: list[LivePolicy] = []
+
+    def prepare(self) -> Loaded:
+        """Import libraries, seal the process, load the policies."""
+        faults: list[PolicyFault | None] = [None for _ in self._load.policies]
+        for number, code in enumerate(self._load.policies):
+            try:
+                import_declared(code.libraries)
+            except PluginError as error:
+                faults[number] = PolicyFault("error", error.message, error.where)
+        if self._load.memory_bytes:
+            set_limits(self._load.memory_bytes)
+        sealed = seal()
+        specs: list[PolicySpec | None] = []
+        wrong: list[tuple[str, str] | None] = []
+        for number, code in enumerate(self._load.policies):
+            found = faults[number] or self._find_policy(sealed, code)
+            faults[number] = found if isinstance(found, PolicyFault) else None
+            wrong.append((found.message, found.hint) if isinstance(found, PluginError) else None)
+            specs.append(found.spec if isinstance(found, LivePolicy) else None)
+            if isinstance(found, LivePolicy):
+                self._policies.append(found)
+        return Loaded(tuple(specs), tuple(faults), tuple(wrong), tuple(LET_THROUGH))
+
+    def _find_policy(
+        self, sealed: Sealed, code: PolicyCode
+    ) -> LivePolicy | PolicyFault | PluginError:
+        """Load a policy; code that breaks down is a fault, a wrong declaration an error."""
+        try:
+            return _load_policy(sealed, code)
+        except PurityFault as error:
+            return PolicyFault("stand-in", error.what, error.where)
+        except PluginError as error:
+            if error.where:
+                return PolicyFault("error", error.message, error.where)
+            return error
+
+    def replay(self, run: Run) -> Finished:
+        """Replay one session; what is wrong with its record is told, not raised."""
+        try:
+            index, reader, head = self._open(run)
+        except RedriveError as error:
+            return Finished(run.session_id, run.number, error=error.message)
+        plan = build_plan(build_places(index))
+        session = SessionReplay(
+            run.session_id,
+            plan,
+            reader,
+            self._policies,
+            ask=self._ask_for(run.session_id),
+            beat=self._beat_for(run.number),
+            dropped=run.dropped,
+            recheck_all=self._load.recheck_all,
+        )
+        try:
+            outcomes = session.run(run.only)
+        except (RedriveError, ValueError) as error:
+            return Finished(run.session_id, run.number, head, error=str(error).split("\n")[0])
+        path = build_trajectory(index).node_path
+        return Finished(run.session_id, run.number, head, path, len(index), outcomes)
+
+    def _open(self, run: Run) -> tuple[SessionIndex, EventReader, str]:
+        if run.lines is not None:
+            events = [_decode_event(line) for line in run.lines]
+            return build_index(run.session_id, lambda: events), MemoryReader(events), ""
+        if self._store is None:
+            raise RedriveError("no store is open")
+        row = self._store.get_row(run.session_id)
+        return self._store.index(run.session_id), self._store.reader(run.session_id), row.head
+
+    def _beat_for(self, session: int) -> Any:
+        status = self._status
+
+        def beat(policy: int, seq: int) -> None:
+            self._count += 1
+            if status is not None:
+                status[1], status[2], status[3] = session, policy, seq
+                status[0] = self._count
+
+        return beat
+
+    def _ask_for(self, session_id: str) -> Any:
+        def ask(policy: int, kind: str, name: str, event: PolicyEvent, state: State) -> Raw | str:
+            if self._load.is_strict:
+                return f"strict mode, and no recorded inference {name}"
+            inference = INFERENCES.get(name)
+            if inference is None:
+                return f"no inference named {name}"
+            question = inference.ask(event, state)
+            request = Raw(canonical.encode(question))
+            ref = f"{session_id}#{event.id}"
+            self._channel.send(Outside(policy, kind, name, ref, request))
+            answer = self._channel.receive()
+            if not isinstance(answer, Answer) or answer.value is None:
+                return getattr(answer, "missing", None) or "no answer"
+            return answer.value
+
+        return ask
+
+
+def _open_status(descriptor: int | None) -> memoryview | None:
+    """Map the status that the watchdog reads: count, session, policy, seq, as 64-bit words."""
+    if descriptor is None:
+        return None
+    return memoryview(mmap.mmap(descriptor, STATUS_WORDS * 8)).cast("q")
+
+
+def _load_policy(sealed: Sealed, code: PolicyCode) -> LivePolicy:
+    assert code.code is not None  # noqa: S101 - hooks have an adapter of their own
+    loaded = import_policy(sealed, code.code, code.attribute, libraries=code.libraries)
+    make: Callable[[], Any] = loaded if isinstance(loaded, type) else lambda: loaded
+    files = (code.code.file, *[file for file, _ in code.code.siblings.values()])
+
+    def place(trace: TracebackType | None) -> str:
+        file, line = fault_place(trace, *files)
+        return f"{file}:{line}"
+
+    try:
+        policy = make()
+    except Exception as error:
+        where = place(error.__traceback__)
+        raise PluginError(
+            f"cannot be made: {type(error).__name__}: {error}", where=where
+        ) from error
+    if not isinstance(policy, Policy):
+        raise PluginError(
+            f"{code.attribute} in {code.source} is no policy",
+            hint="derive it from redrive.policy.Policy",
+        )
+    return LivePolicy(make, read_spec(policy), place, sealed)
+
+
+def main() -> int:
+    """Serve until the other end closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.set_int_max_str_digits(4300)
+    channel = Channel(os.dup(0), os.dup(1))
+    os.dup2(os.open(os.devnull, os.O_RDWR), 0)
+    os.dup2(2, 1)
+    load = channel.receive()
+    if not isinstance(load, Load):
+        return 1
+    worker = Worker(channel, load)
+    channel.send(worker.prepare())
+    while isinstance(message := channel.receive(), Run):
+        channel.send(worker.replay(message))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
