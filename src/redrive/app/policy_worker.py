@@ -10,6 +10,7 @@ import mmap
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -46,8 +47,9 @@ from redrive.replay.policy_event import PolicyEvent
 from redrive.replay.policy_state import State
 from redrive.sandbox.limits import set_limits
 from redrive.sandbox.loading import fault_place, import_declared, import_policy
+from redrive.sandbox.refused import LET_THROUGH
 from redrive.sandbox.sealed import Sealed
-from redrive.sandbox.standins import LET_THROUGH, seal
+from redrive.sandbox.standins import seal
 from redrive.stores.port import Store
 from redrive.stores.sqlite import open_store
 
