@@ -255,7 +255,8 @@ def judge_precision(
 
     Args:
         labels: oldest first; of one rater on one fire the last one counts.
-        policy, version: which policy fired.
+        policy: which policy fired.
+        version: of the policy.
         sample: id of the sample.
         population: fires that the sample was drawn from.
         drawn: fires in the sample.
