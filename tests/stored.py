@@ -24,7 +24,15 @@ from redrive.record.event import (
     UserMessage,
     dump_payload,
 )
-from redrive.stores.port import SessionRow, SourceRow, Store
+from redrive.stores.port import (
+    HookRow,
+    InferenceRow,
+    LabelRow,
+    SampleRow,
+    SessionRow,
+    SourceRow,
+    Store,
+)
 from redrive.stores.sqlite import open_store
 
 _WORDS = [f"{canonical.digest(str(n).encode())[: 2 + n % 7]}" for n in range(800)]
@@ -111,6 +119,30 @@ def put_session(
         store.set_summary(writer.session_id, {"events": len(events)})
         store.add_source(SourceRow(writer.session_id, role, sha256, len(data), "test", 1, {"n": 1}))
     return store.get_session(writer.session_id), events
+
+
+def put_policy_rows(store: Store, base_id: str) -> None:
+    """Store two rows or more of each table about policies."""
+    tables, refs = store.policies, (f"{base_id}#e2", f"{base_id}#e0")
+    for number in (1, 2):
+        code, key = (canonical.text_digest(f"{what} {number}") for what in ("code", "key"))
+        document = b'{"reports":[],"sessions":["%s"]}' % base_id.encode()
+        report = tables.put_report("no-rm", f"1.{number}", code, document, number * NS)
+        tables.put_inferences(
+            [InferenceRow(key, "mood", "local", f'{{"n":{number}}}', "null", '{"m":"x"}')]
+        )
+        sample = SampleRow(
+            f"s{number}", "no-rm", f"1.{number}", "seed", "head", 9, report.id, refs, 5 * NS
+        )
+        tables.put_sample(sample)
+        tables.put_label(LabelRow("s1", refs[number - 1], "ann", "true", "so", 6 * NS))
+        call = None if number == 2 else "toolu_1"
+        tables.add_hook_decision(
+            HookRow(
+                7 * NS, "no-rm", "1.1", code, "s", call, "PreToolUse", "deny", "why", key, False
+            )
+        )
+    tables.put_label(LabelRow("s1", refs[0], "ann", "unsure", "", 8 * NS))
 
 
 def kill_a_writer(path: Path, after_s: float) -> int:

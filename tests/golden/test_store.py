@@ -29,6 +29,28 @@ def test_a_store_of_an_older_schema_answers_as_it_did(name: str, tmp_path: Path)
     assert texts == ["", "", "", "Running."]
     (result,) = [e for e in store.events("interchange:s56") if e.kind is Kind.TOOL_RESULT]
     assert bytes(payload_of(result).result) == b'"cut emoji: \\ud83d"'
+    assert [row.policy for row in store.policies.reports()] == (
+        [] if name == "v1.sqlite" else ["p"]
+    )
+    store.close()
+
+
+def test_the_rows_about_policies_answer_as_they_did(tmp_path: Path) -> None:
+    path = tmp_path / "v2.sqlite"
+    shutil.copy(FOLDER / path.name, path)
+    store = open_store(path, create=False, read_only=True)
+    (report,) = store.policies.reports("p")
+    assert store.policies.get_report(report.id) == b'{"reports":[],"sessions":["interchange:s25"]}'
+    assert store.policies.find_report("p", "1", "c" * 64) == report
+    (sample,) = store.policies.samples("p")
+    assert sample.event_refs == ("interchange:s25#r2", "interchange:s56#r\\ud83d")
+    labels = [(row.rater, row.label, row.note) for row in store.policies.labels(sample.id)]
+    assert labels == [("ann", "true", ""), ("ann", "unsure", "on second thoughts")]
+    found = store.policies.find_inference("d" * 64)
+    assert found is not None
+    assert (found.name, found.request, found.value) == ("mood", '{"text":"x"}', "null")
+    (decision,) = store.policies.hook_decisions()
+    assert (decision.action, decision.tool_use_id, decision.is_unreplayed) == ("deny", None, True)
     store.close()
 
 

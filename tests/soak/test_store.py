@@ -10,7 +10,7 @@ import pytest
 from redrive import canonical
 from redrive.errors import TamperError
 from redrive.stores.port import Store
-from tests.stored import kill_a_writer, messages, opened, put_session, raw_database
+from tests.stored import kill_a_writer, messages, opened, put_policy_rows, put_session, raw_database
 
 IS_FULL = os.environ.get("REDRIVE_SOAK") == "full"
 SAMPLED = 5
@@ -22,7 +22,15 @@ COLUMNS = {
     "sessions": ("session_id", "base_id", "format", "sources", "seal"),
     "projections": ("session_id", "head", "summary", "seal"),
     "sources": ("session_id", "role", "sha256", "importer", "report", "seal"),
+    "tails": ("name", "digest", "seal"),
+    "policy_reports": ("policy", "version", "digest", "document", "seal"),
+    "inferences": ("key", "name", "spec", "request", "value", "fingerprint", "seal"),
+    "samples": ("name", "policy", "version", "seed", "branches", "event_refs", "seal"),
+    "labels": ("sample", "event_ref", "rater", "label", "seal"),
+    "hook_decisions": ("policy", "digest", "session_id", "event", "action", "reason", "seal"),
 }
+# A flipped id may lead to nothing instead, which `verify` finds.
+ANSWERED_FROM = ("segments", "texts", "parts", "policy_reports", "inferences", "hook_decisions")
 
 
 @pytest.mark.skipif(not IS_FULL, reason="long: set REDRIVE_SOAK=full; the unit tests run some")
@@ -47,6 +55,12 @@ def _read_all(store: Store) -> None:
         for _, sha256, _ in row.sources:
             with store.open_artefact(sha256) as stream:
                 stream.read()
+    for report in store.policies.reports():
+        store.policies.get_report(report.id)
+    for sample in store.policies.samples():
+        store.policies.labels(sample.id)
+    list(store.policies.inferences())
+    list(store.policies.hook_decisions())
 
 
 def _positions(size: int) -> Iterable[int]:
@@ -74,6 +88,7 @@ def test_every_flipped_byte_is_found_and_nothing_answers_from_it(
     path = tmp_path / "store.db"
     with opened(path) as store:
         put_session(store, "test:a", messages(6))
+        put_policy_rows(store, "test:a")
     with raw_database(path) as connection:
         cells = connection.execute(f"SELECT rowid, {column} FROM {table}").fetchall()
     change = f"UPDATE {table} SET {column} = ? WHERE rowid = ?"
@@ -86,7 +101,7 @@ def test_every_flipped_byte_is_found_and_nothing_answers_from_it(
                 verified = store.verify()
                 assert not verified.is_ok, (rowid, position)
                 assert all(fault.fault for fault in verified.faults)
-                if table in ("segments", "texts", "parts"):
+                if table in ANSWERED_FROM:
                     with pytest.raises(TamperError):
                         _read_all(store)
             n_flips += 1

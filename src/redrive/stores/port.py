@@ -5,7 +5,7 @@ Knows events, sessions and artefacts as values. Must not know formats, verbs or 
 Source: DESIGN.md §3 "Store" and "Names".
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, BinaryIO, Protocol
 
@@ -95,6 +95,171 @@ class SessionWriter(Protocol):
         ...
 
 
+class ReportRow(msgspec.Struct, frozen=True):
+    """One stored policy report, without its document.
+
+    Attributes:
+        id: from 1, in the order stored.
+        digest: sha256 (hex) of the policy's code.
+        created_ns: when it was stored.
+        size: of the document, in bytes.
+    """
+
+    id: int
+    policy: str
+    version: str
+    digest: str
+    created_ns: int
+    size: int
+
+
+class InferenceRow(msgspec.Struct, frozen=True):
+    """One answer of a model to a policy's question.
+
+    Attributes:
+        key: sha256 (hex) of everything that can change the answer.
+        name: of the inference, as policies need it.
+        spec: of the model that was asked.
+        request: canonical JSON.
+        value: JSON; `null` is a value, a missing row is none.
+        fingerprint: of the model that answered, JSON.
+    """
+
+    key: str
+    name: str
+    spec: str
+    request: str
+    value: str
+    fingerprint: str
+
+
+class SampleRow(msgspec.Struct, frozen=True):
+    """Fires of one report that were drawn for labelling.
+
+    Attributes:
+        id: a digest of what it was drawn from and how.
+        seed: what it was drawn with.
+        branches: `head` or `all`: which fires it was drawn from.
+        population: how many fires it was drawn from.
+        report: id of the report.
+        event_refs: in the order drawn, unique.
+        created_ns: when it was stored.
+    """
+
+    id: str
+    policy: str
+    version: str
+    seed: str
+    branches: str
+    population: int
+    report: int
+    event_refs: tuple[str, ...]
+    created_ns: int
+
+
+class LabelRow(msgspec.Struct, frozen=True):
+    """What one rater said of one fire: `true`, `false` or `unsure`."""
+
+    sample: str
+    event_ref: str
+    rater: str
+    label: str
+    note: str
+    created_ns: int
+
+
+class HookRow(msgspec.Struct, frozen=True):
+    """One decision of a policy on a live agent.
+
+    Attributes:
+        created_ns: when it was made.
+        digest: sha256 (hex) of the policy's code.
+        session_id, tool_use_id: as the agent named them; a call without an id has none.
+        event: name of the hook's event.
+        action: what was answered.
+        input_sha256: of the bytes that the hook was given.
+        is_unreplayed: whether this version ran although it has no stored report.
+    """
+
+    created_ns: int
+    policy: str
+    version: str
+    digest: str
+    session_id: str
+    tool_use_id: str | None
+    event: str
+    action: str
+    reason: str
+    input_sha256: str
+    is_unreplayed: bool
+
+
+class PolicyTables(Protocol):
+    """What a store keeps of policies; every list is in the order stored, newest last.
+
+    A put is whole at once, in the transaction that is open or in one of its own. Errors are those
+    of `Store`.
+    """
+
+    def put_report(
+        self, policy: str, version: str, digest: str, document: bytes, created_ns: int
+    ) -> ReportRow:
+        """Store the JSON of a `PolicyDocument` whose reports hold this policy's."""
+        ...
+
+    def reports(self, policy: str | None = None) -> list[ReportRow]:
+        """List the reports of one policy or all, without their documents."""
+        ...
+
+    def get_report(self, report: int) -> bytes:
+        """Give a report's document; `UsageError` where there is none of this id."""
+        ...
+
+    def find_report(self, policy: str, version: str, digest: str) -> ReportRow | None:
+        """Find the newest report of exactly this version with exactly this code."""
+        ...
+
+    def put_inferences(self, rows: Iterable[InferenceRow]) -> int:
+        """Store answers, all or none, and say how many were new.
+
+        `StoreError` where a known key comes with another question or value; an equal row again is
+        fine, and the fingerprint stored first stays.
+        """
+        ...
+
+    def find_inference(self, key: str) -> InferenceRow | None:
+        """Find an answer by its key."""
+        ...
+
+    def inferences(self, name: str | None = None) -> Iterator[InferenceRow]:
+        """Stream the answers of one name or all."""
+        ...
+
+    def put_sample(self, row: SampleRow) -> SampleRow:
+        """Store a sample; where one of this id is stored, that one is given and stays."""
+        ...
+
+    def samples(self, policy: str | None = None) -> list[SampleRow]:
+        """List the samples of one policy or all."""
+        ...
+
+    def put_label(self, row: LabelRow) -> None:
+        """Store a label beside all earlier ones; `UsageError` where it fits no sample."""
+        ...
+
+    def labels(self, sample: str, rater: str | None = None) -> list[LabelRow]:
+        """List the labels of a sample, of one rater or of all; of each the last one counts."""
+        ...
+
+    def add_hook_decision(self, row: HookRow) -> None:
+        """Append a decision of the live hook."""
+        ...
+
+    def hook_decisions(self, policy: str | None = None) -> Iterator[HookRow]:
+        """Stream the decisions of one policy or all."""
+        ...
+
+
 class Store(Protocol):
     """Where sessions lie.
 
@@ -109,6 +274,12 @@ class Store(Protocol):
 
     def transaction(self) -> AbstractContextManager[None]:
         """Make everything inside one whole: all of it is stored, or nothing."""
+        ...
+
+    # --- policies: reports, inferences, labels, decisions of the live hook
+    @property
+    def policies(self) -> PolicyTables:
+        """What the store keeps of policies."""
         ...
 
     # --- artefacts: the verbatim sources

@@ -121,6 +121,88 @@ class TextRow(Row, frozen=True, gc=False):
     data: bytes
 
 
+class TailRow(Row, frozen=True, gc=False):
+    """How many rows a table that only grows has, and the digest that chains all their seals."""
+
+    table = "tails"
+    name: str
+    rows: int
+    digest: bytes
+
+
+class StoredReport(Row, frozen=True, gc=False):
+    """One policy's replay report; `size` is that of the JSON, `document` the same under zstd."""
+
+    table = "policy_reports"
+    id: int
+    policy: str
+    version: str
+    digest: str
+    created_ns: int
+    size: int
+    document: bytes
+
+
+class StoredInference(Row, frozen=True, gc=False):
+    """One answer of a model to a policy's question, under the key of all that can change it."""
+
+    table = "inferences"
+    id: int
+    key: str
+    name: str
+    spec: str
+    request: str
+    value: str
+    fingerprint: str
+
+
+class StoredSample(Row, frozen=True, gc=False):
+    """Fires that were drawn for labelling, `event_refs` as a JSON list in the order drawn."""
+
+    table = "samples"
+    id: int
+    name: str
+    policy: str
+    version: str
+    seed: str
+    branches: str
+    population: int
+    report: int
+    event_refs: str
+    created_ns: int
+
+
+class StoredLabel(Row, frozen=True, gc=False):
+    """What one rater said of one fire at one time."""
+
+    table = "labels"
+    id: int
+    sample: str
+    event_ref: str
+    rater: str
+    label: str
+    note: str
+    created_ns: int
+
+
+class StoredHook(Row, frozen=True, gc=False):
+    """One decision of a policy on a live agent; `is_unreplayed` is 0 or 1."""
+
+    table = "hook_decisions"
+    id: int
+    created_ns: int
+    policy: str
+    version: str
+    digest: str
+    session_id: str
+    tool_use_id: str | None
+    event: str
+    action: str
+    reason: str
+    input_sha256: str
+    is_unreplayed: int
+
+
 def seal_of(row: Row) -> bytes:
     """Hash all columns of a row, each with its type and length."""
     state = hashlib.sha256(row.table.encode())

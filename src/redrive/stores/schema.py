@@ -45,6 +45,35 @@ _TABLES_V1 = (
         suffix INTEGER NOT NULL, data BLOB NOT NULL, seal BLOB NOT NULL)""",
 )
 
+_TABLES_V2 = (
+    "CREATE TABLE tails (name TEXT PRIMARY KEY, rows INTEGER NOT NULL, digest BLOB NOT NULL,"
+    " seal BLOB NOT NULL)",
+    """CREATE TABLE policy_reports (
+        id INTEGER PRIMARY KEY, policy TEXT NOT NULL, version TEXT NOT NULL, digest TEXT NOT NULL,
+        created_ns INTEGER NOT NULL, size INTEGER NOT NULL, document BLOB NOT NULL,
+        seal BLOB NOT NULL)""",
+    "CREATE INDEX policy_reports_by_policy ON policy_reports (policy, version, digest)",
+    """CREATE TABLE inferences (
+        id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, name TEXT NOT NULL, spec TEXT NOT NULL,
+        request TEXT NOT NULL, value TEXT NOT NULL, fingerprint TEXT NOT NULL,
+        seal BLOB NOT NULL)""",
+    """CREATE TABLE samples (
+        id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, policy TEXT NOT NULL,
+        version TEXT NOT NULL, seed TEXT NOT NULL, branches TEXT NOT NULL,
+        population INTEGER NOT NULL, report INTEGER NOT NULL, event_refs TEXT NOT NULL,
+        created_ns INTEGER NOT NULL, seal BLOB NOT NULL)""",
+    """CREATE TABLE labels (
+        id INTEGER PRIMARY KEY, sample TEXT NOT NULL, event_ref TEXT NOT NULL,
+        rater TEXT NOT NULL, label TEXT NOT NULL, note TEXT NOT NULL,
+        created_ns INTEGER NOT NULL, seal BLOB NOT NULL)""",
+    "CREATE INDEX labels_by_sample ON labels (sample)",
+    """CREATE TABLE hook_decisions (
+        id INTEGER PRIMARY KEY, created_ns INTEGER NOT NULL, policy TEXT NOT NULL,
+        version TEXT NOT NULL, digest TEXT NOT NULL, session_id TEXT NOT NULL,
+        tool_use_id TEXT, event TEXT NOT NULL, action TEXT NOT NULL, reason TEXT NOT NULL,
+        input_sha256 TEXT NOT NULL, is_unreplayed INTEGER NOT NULL, seal BLOB NOT NULL)""",
+)
+
 
 def _create_v1(database: Database) -> None:
     """Version 1: artefacts, sessions with projections and sources, segments, texts."""
@@ -53,7 +82,13 @@ def _create_v1(database: Database) -> None:
     database.execute(f"PRAGMA application_id={APPLICATION_ID}")
 
 
-MIGRATIONS: tuple[Migration, ...] = (_create_v1,)
+def _add_policies_v2(database: Database) -> None:
+    """Version 2: policy reports, inferences, samples with labels, decisions of the live hook."""
+    for statement in _TABLES_V2:
+        database.execute(statement)
+
+
+MIGRATIONS: tuple[Migration, ...] = (_create_v1, _add_policies_v2)
 SCHEMA_VERSION = len(MIGRATIONS)
 
 

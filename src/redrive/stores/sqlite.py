@@ -18,6 +18,7 @@ from redrive.record.event import Event
 from redrive.record.session import SessionIndex, build_index
 from redrive.stores import artefacts, catalogue
 from redrive.stores.database import BUSY_TIMEOUT_MS, Database, open_database
+from redrive.stores.policies import SqlitePolicyTables
 from redrive.stores.port import Fault, SessionRow, SourceRow, Verification
 from redrive.stores.rows import CatalogueRow, ProjectionRow, next_id, put_row
 from redrive.stores.schema import migrate
@@ -73,6 +74,11 @@ class SqliteStore:
     def is_read_only(self) -> bool:
         """Whether writing is refused."""
         return self._database.is_read_only
+
+    @property
+    def policies(self) -> SqlitePolicyTables:
+        """What the store keeps of policies."""
+        return SqlitePolicyTables(self._database)
 
     def close(self) -> None:
         """Release the store."""

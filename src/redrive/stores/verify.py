@@ -15,6 +15,7 @@ from redrive.stores.artefacts import open_artefact
 from redrive.stores.catalogue import digest_of_sources
 from redrive.stores.database import Database
 from redrive.stores.payloads import find_texts
+from redrive.stores.policies import POLICY_TABLES, empty_tail, longer_tail
 from redrive.stores.port import Fault, Verification
 from redrive.stores.rows import (
     ArtefactRow,
@@ -23,6 +24,7 @@ from redrive.stores.rows import (
     Row,
     SegmentRow,
     StoredSource,
+    TailRow,
     TextRow,
     check_row,
     read_records,
@@ -57,6 +59,14 @@ _STRAYS = (
     (
         "parts behind the end of their artefact",
         "SELECT count(*) FROM parts JOIN artefacts ON id = artefact WHERE number >= parts",
+    ),
+    (
+        "samples that were drawn from no report",
+        "SELECT count(*) FROM samples WHERE report NOT IN (SELECT id FROM policy_reports)",
+    ),
+    (
+        "labels that belong to no sample",
+        "SELECT count(*) FROM labels WHERE sample NOT IN (SELECT name FROM samples)",
     ),
 )
 
@@ -126,6 +136,7 @@ class _Check:
                 self._text_fault(text.sha256)
             for artefact in self._sound_rows(ArtefactRow, None):
                 self._artefact_fault(artefact.sha256)
+            self._check_policies()
         self._check_sources(session_id)
         self._check_sessions(session_id)
         for faults in (self._text_faults, self._artefact_faults):
@@ -156,6 +167,24 @@ class _Check:
                 self.fault(str(owner), None, error.message)
                 continue
             yield row
+
+    def _check_policies(self) -> None:
+        """Check the rows of each table that only grows, and that its tail chains all of them."""
+        tails = {row.name: row for row in self._sound_rows(TailRow, None)}
+        for kind in POLICY_TABLES:
+            tail = empty_tail(kind)
+            for record in read_records(self._database, kind, "ORDER BY id"):
+                self.checked += 1
+                try:
+                    check_row(kind, record)
+                except TamperError as error:
+                    self.fault("", None, error.message)
+                tail = longer_tail(tail, record[-1])
+            if tails.pop(kind.table, empty_tail(kind)) != tail:
+                what = f"table {kind.table} does not end as it was left: a row of it was dropped, "
+                self.fault("", None, f"{what}moved, changed or added, or its tail was")
+        for name in tails:
+            self.fault("", None, f"tail {name} belongs to no table")
 
     def _check_sources(self, session_id: str | None) -> None:
         for row in self._sound_rows(StoredSource, session_id):
