@@ -246,15 +246,23 @@ class LocalModel:
 
     def decide(self, query: ModelQuery) -> ModelReply:
         """Send the query's body to the engine; see `Model.decide`."""
-        if self._client is None:
-            self._engine.start()
-            self._client = OpenAiModel(self.spec, "", self._engine.url, self._options)
-            self._client.apis = self.apis
-        reply = self._client.decide(query)
+        reply = self._started().decide(query)
         if reply.model is None:
             return reply
         model = msgspec.structs.replace(reply.model, fingerprint=self._engine.fingerprint)
         return msgspec.structs.replace(reply, model=model)
+
+    def identify(self) -> str:
+        """Give the engine's fingerprint, starting it if need be."""
+        self._started()
+        return self._engine.fingerprint
+
+    def _started(self) -> OpenAiModel:
+        if self._client is None:
+            self._engine.start()
+            self._client = OpenAiModel(self.spec, "", self._engine.url, self._options)
+            self._client.apis = self.apis
+        return self._client
 
     def close(self) -> None:
         """Stop the engine."""

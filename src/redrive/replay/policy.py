@@ -184,6 +184,24 @@ class PolicySpec(msgspec.Struct, frozen=True):
         return bool(self.customs) and event.kind is Kind.CUSTOM and event.name in self.customs
 
 
+def no_spec(name: str) -> PolicySpec:
+    """Give the spec of a policy that could not be loaded, of which nothing is known."""
+    return PolicySpec(
+        name=name,
+        version="",
+        on=(),
+        kinds=frozenset(),
+        customs=frozenset(),
+        lane=Lane.OBSERVER,
+        cooldown_ns=None,
+        per_segment=None,
+        critical=False,
+        needs=(),
+        uses_standard_state=False,
+        reducers=(),
+    )
+
+
 def read_spec(policy: Policy) -> PolicySpec:
     """Check what a policy declares.
 

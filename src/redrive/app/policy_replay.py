@@ -1,0 +1,381 @@
+"""Replays policies over stored sessions and adds the results up to the report.
+
+Knows policies' code, the pool, and the report's shape. Must not know a terminal. The report depends
+on the sessions and the policies alone: sessions are added up in the order of their ids, whichever
+worker was done first.
+
+Source: DESIGN.md §7.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+from msgspec.structs import replace
+
+from redrive import canonical, plugins
+from redrive.app.policy_asking import Asking
+from redrive.app.policy_messages import Finished, Load, Loaded, PolicyCode, PolicyOutcome, Run
+from redrive.app.policy_pool import MEMORY_BYTES, TIMEOUT_S, PolicyPool
+from redrive.compare.policy_report import (
+    CannotEvaluate,
+    FireView,
+    InvariantCheck,
+    PolicyDocument,
+    PolicyFault,
+    PolicyReport,
+    SessionFires,
+    Unreplayable,
+)
+from redrive.errors import PluginError, UsageError
+from redrive.models.options import ModelOptions, parse_spec
+from redrive.replay.invariants import INVARIANTS, MAX_VIOLATIONS, merge_tested, status_of
+from redrive.replay.policy import PREPARE_NOTE, PolicySpec, no_spec
+from redrive.stores.port import SessionRow, Store
+
+STRICT, AUGMENTED = "strict", "augmented"
+CONTEXT_CHARS, BEFORE_CHARS, REASON_CHARS = 2000, 400, 1000
+NETS = (
+    "scan: the policy's text is searched for clocks, dice, files, network and dynamic code",
+    "stand-ins: these functions raise in the process that the policy runs in",
+    "recheck: every fire and one event in a hundred are judged twice",
+)
+Progress = Callable[[int, int, str], None]
+
+
+class Redacting(Protocol):
+    """Takes secrets out of what is shown."""
+
+    version: str
+
+    def excerpt(self, text: str, limit: int) -> str:
+        """Redact a text, then cut it."""
+        ...
+
+    def value(self, value: Any) -> Any:
+        """Redact the texts of a JSON value."""
+        ...
+
+
+class ReplayRequest(msgspec.Struct, frozen=True):
+    """What a user asks of a replay.
+
+    Attributes:
+        store_path: the store, for the workers.
+        model: spec that computes inferences; absent: none.
+        is_strict: no inference is computed, for any policy.
+        is_offline: inferences come from the cache alone.
+        branches: `head` or `all`.
+        n_workers, timeout_s, memory_bytes: how policies are run.
+    """
+
+    store_path: Path
+    model: str | None = None
+    is_strict: bool = False
+    is_offline: bool = False
+    recheck_all: bool = False
+    branches: str = "head"
+    n_workers: int = 1
+    timeout_s: float = TIMEOUT_S
+    memory_bytes: int = MEMORY_BYTES
+
+
+def replay_policies(
+    store: Store,
+    codes: Sequence[PolicyCode],
+    rows: Sequence[SessionRow],
+    request: ReplayRequest,
+    redact: Redacting,
+    progress: Progress,
+) -> PolicyDocument:
+    """Replay policies over sessions.
+
+    Args:
+        store: where inferences are kept.
+        codes: the policies, each once.
+        rows: the sessions, in any order.
+        request: how.
+        redact: takes secrets out of the report.
+        progress: is told (done, total, name).
+
+    Returns:
+        The report; where it was interrupted, that of what was done, and it says so.
+
+    Raises:
+        PluginError: a policy declares what cannot be; names it. Nothing was run.
+        UsageError: an inference is missing and nothing may compute it; names the event.
+        ModelError: the model failed.
+    """
+    names = sorted(row.session_id for row in rows)
+    _check_names(codes)
+    with ExitStack() as held:
+        asking = _open_asking(store, request, held)
+        sound = [number for number, code in enumerate(codes) if not code.findings]
+        load = Load(
+            policies=tuple(codes[number] for number in sound),
+            store=str(request.store_path),
+            recheck_all=request.recheck_all,
+            is_strict=request.is_strict,
+            memory_bytes=request.memory_bytes,
+        )
+        pool = PolicyPool(
+            load, n_workers=request.n_workers, timeout_s=request.timeout_s, answer=asking.answer
+        )
+        held.callback(pool.close)
+        loaded = pool.start()
+        _check_declarations(loaded)
+        results: dict[str, Finished] = {}
+        is_partial = False
+        try:
+            for finished in pool.replay(names):
+                results[finished.session_id] = finished
+                progress(len(results), len(names), finished.session_id)
+        except KeyboardInterrupt:
+            is_partial = True
+        progress(len(results), len(names), "")
+        done = [results[name] for name in names if name in results]
+        builder = _Builder(request, redact, asking, done)
+        reports = builder.reports(codes, sound, loaded)
+        return PolicyDocument(
+            reports=reports,
+            sessions=tuple(finished.session_id for finished in done),
+            branches=request.branches,
+            is_partial=is_partial,
+            sessions_left=tuple(name for name in names if name not in results),
+            nets=NETS,
+            lets_through=loaded.lets_through,
+            redaction=redact.version,
+        )
+
+
+def judge_event(
+    codes: Sequence[PolicyCode],
+    session_id: str,
+    lines: Sequence[str],
+    event_id: str,
+    timeout_s: float,
+) -> tuple[Loaded, Finished]:
+    """Judge one event of a session that lies in no store, as `policy hook` does."""
+    load = Load(policies=tuple(codes), store=None, is_strict=True, memory_bytes=MEMORY_BYTES)
+    pool = PolicyPool(load, n_workers=1, timeout_s=timeout_s, answer=_refuse)
+    with closing(pool):
+        loaded = pool.start()
+        _check_declarations(loaded)
+        run = Run(session_id, 0, lines=tuple(lines), only=event_id)
+        return loaded, next(iter(pool.replay([session_id], inline={session_id: run})))
+
+
+def _refuse(_: object) -> Any:
+    raise UsageError("the live hook computes no inference")
+
+
+def _open_asking(store: Store, request: ReplayRequest, held: ExitStack) -> Asking:
+    model = None
+    if request.model is not None and not request.is_offline and not request.is_strict:
+        spec = parse_spec(request.model)
+        opened = plugins.load(plugins.MODELS, spec.kind)
+        model = held.enter_context(closing(opened(spec.argument, ModelOptions())))
+    return Asking(store.policies, request.model, model, is_offline=request.is_offline)
+
+
+def _check_names(codes: Sequence[PolicyCode]) -> None:
+    if not codes:
+        raise UsageError("no policy is named", hint="--policy NAME, or --policy PATH.py:NAME")
+    seen: set[str] = set()
+    for code in codes:
+        if code.spec in seen:
+            raise UsageError(f"policy {code.spec} is named twice", hint="name each once")
+        seen.add(code.spec)
+
+
+def _check_declarations(loaded: Loaded) -> None:
+    for problem in loaded.wrong:
+        if problem is not None:
+            raise PluginError(problem[0], hint=problem[1])
+
+
+class _Builder:
+    """Adds sessions' results up, policy by policy."""
+
+    def __init__(
+        self,
+        request: ReplayRequest,
+        redact: Redacting,
+        asking: Asking,
+        done: Sequence[Finished],
+    ) -> None:
+        self._request = request
+        self._redact = redact
+        self._asking = asking
+        self._done = done
+
+    def reports(
+        self, codes: Sequence[PolicyCode], sound: Sequence[int], loaded: Loaded
+    ) -> tuple[PolicyReport, ...]:
+        """Give one report per policy, in the order asked."""
+        reports = []
+        place = 0  # among the policies that were loaded
+        for number, code in enumerate(codes):
+            if number not in sound:
+                reports.append(self._unloaded(code, [_as_fault(f) for f in code.findings]))
+                continue
+            at = sound.index(number)
+            spec, fault = loaded.specs[at], loaded.faults[at]
+            if spec is None:
+                reports.append(self._unloaded(code, [] if fault is None else [fault]))
+                continue
+            reports.append(self._report(code, spec, place))
+            place += 1
+        return tuple(reports)
+
+    def _unloaded(self, code: PolicyCode, faults: Sequence[PolicyFault]) -> PolicyReport:
+        """Report a policy that was not run, since its code breaks the rules."""
+        return self._add_up(
+            code,
+            no_spec(code.attribute),
+            [],
+            faults,
+            [Unreplayable(f.session_id, "the policy was not loaded") for f in self._done],
+        )
+
+    def _report(self, code: PolicyCode, spec: PolicySpec, place: int) -> PolicyReport:
+        pairs, unreplayable = [], []
+        for finished in self._done:
+            if finished.error is not None:
+                reason = self._redact.excerpt(finished.error, REASON_CHARS)
+                unreplayable.append(Unreplayable(finished.session_id, reason))
+                continue
+            outcome = finished.outcomes[place]
+            pairs.append((finished, outcome))
+            if outcome.stopped is not None:
+                unreplayable.append(Unreplayable(finished.session_id, outcome.stopped))
+        return self._add_up(code, spec, pairs, [], unreplayable)
+
+    def _add_up(
+        self,
+        code: PolicyCode,
+        spec: PolicySpec,
+        pairs: Sequence[tuple[Finished, PolicyOutcome]],
+        faults: Sequence[PolicyFault],
+        unreplayable: Sequence[Unreplayable],
+    ) -> PolicyReport:
+        outcomes = [outcome for _, outcome in pairs]
+        found_faults = [*faults, *(fault for outcome in outcomes for fault in outcome.faults)]
+        snapshots: dict[str, dict[str, Any]] = {}
+        per_session = []
+        for finished, outcome in pairs:
+            matches = self._fires(outcome, snapshots)
+            if matches:
+                per_session.append(_session(finished, outcome, matches))
+        fires = [fire for session in per_session for fire in session.fires]
+        is_augmented = bool(spec.needs) and not self._request.is_strict
+        return PolicyReport(
+            policy=spec.name,
+            version=spec.version,
+            digest=code.digest,
+            source=code.source,
+            lane=spec.lane.value,
+            on=spec.on,
+            cooldown_s=None if spec.cooldown_ns is None else spec.cooldown_ns / 10**9,
+            per_segment=spec.per_segment,
+            critical=spec.critical,
+            needs=spec.needs,
+            mode=AUGMENTED if is_augmented else STRICT,
+            model_fingerprint=self._asking.fingerprint if is_augmented else None,
+            sessions_scanned=len(pairs),
+            events_scanned=sum(finished.events for finished, _ in pairs),
+            events_offered=sum(outcome.offered for outcome in outcomes),
+            fired=_count(fires, is_held=False),
+            suppressed=_count(fires, is_held=True),
+            fired_on_head_path=_count(fires, is_held=False, on_head=True),
+            suppressed_on_head_path=_count(fires, is_held=True, on_head=True),
+            decisions=_sum(outcome.decisions for outcome in outcomes),
+            cannot_evaluate=tuple(self._cannot(c) for o in outcomes for c in o.cannot),
+            per_session=tuple(per_session),
+            invariant_checks=_invariants(outcomes),
+            faults=tuple(
+                self._fault(f) for f in (*faults, *(f for o in outcomes for f in o.faults))
+            ),
+            unreplayable=tuple(unreplayable),
+            snapshots=snapshots,
+            unenforced=spec.unenforced,
+            notes=_notes(spec, fires),
+        )
+
+    def _fires(
+        self, outcome: PolicyOutcome, snapshots: dict[str, dict[str, Any]]
+    ) -> tuple[FireView, ...]:
+        shown = []
+        for fire, raw in zip(outcome.fires, outcome.snapshots, strict=True):
+            snapshot = self._redact.value(raw)
+            ref = f"sha256:{canonical.value_digest(snapshot)[:16]}"
+            snapshots.setdefault(ref, snapshot)
+            shown.append(self._shown(fire, ref))
+        return tuple(shown)
+
+    def _shown(self, fire: FireView, snapshot_ref: str) -> FireView:
+        excerpt = self._redact.excerpt
+        return replace(
+            fire,
+            state_snapshot_ref=snapshot_ref,
+            reason=excerpt(fire.reason, REASON_CHARS),
+            context=excerpt(fire.context, CONTEXT_CHARS),
+            before=tuple(excerpt(line, BEFORE_CHARS) for line in fire.before),
+            dedup_key=None if fire.dedup_key is None else excerpt(fire.dedup_key, BEFORE_CHARS),
+            inferences=self._redact.value(fire.inferences),
+        )
+
+    def _fault(self, fault: PolicyFault) -> PolicyFault:
+        return replace(fault, what=self._redact.excerpt(fault.what, REASON_CHARS))
+
+    def _cannot(self, cannot: CannotEvaluate) -> CannotEvaluate:
+        return replace(cannot, reason=self._redact.excerpt(cannot.reason, REASON_CHARS))
+
+
+def _session(
+    finished: Finished, outcome: PolicyOutcome, fires: tuple[FireView, ...]
+) -> SessionFires:
+    return SessionFires(
+        session_id=finished.session_id,
+        head=finished.head,
+        node_path=finished.node_path,
+        events_scanned=finished.events,
+        events_offered=outcome.offered,
+        inherited=outcome.inherited,
+        fires=fires,
+    )
+
+
+def _as_fault(finding: Any) -> PolicyFault:
+    return PolicyFault("scan", f"{finding.what} ({finding.hint})", f"{finding.file}:{finding.line}")
+
+
+def _count(fires: Iterable[FireView], *, is_held: bool, on_head: bool = False) -> int:
+    return sum(
+        fire.cooldown_suppressed == is_held and (fire.on_head_path or not on_head) for fire in fires
+    )
+
+
+def _sum(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for part in counts:
+        for name, count in part.items():
+            total[name] = total.get(name, 0) + count
+    return dict(sorted(total.items()))
+
+
+def _invariants(outcomes: Sequence[PolicyOutcome]) -> dict[str, InvariantCheck]:
+    merged = merge_tested(outcome.invariants for outcome in outcomes)
+    return {
+        name: InvariantCheck(
+            status_of(merged[name]), merged[name].count, merged[name].violations[:MAX_VIOLATIONS]
+        )
+        for name in INVARIANTS
+    }
+
+
+def _notes(spec: PolicySpec, fires: Sequence[FireView]) -> tuple[str, ...]:
+    prepares = any(PREPARE_NOTE in fire.notes for fire in fires)
+    return (*spec.notes, *((PREPARE_NOTE,) if prepares and PREPARE_NOTE not in spec.notes else ()))

@@ -1,0 +1,99 @@
+"""The verb `policy`: list and replay policies; its other verbs have files of their own."""
+
+import os
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import click
+
+from redrive.app.policy_asking import dump_cache, read_cache
+from redrive.app.policy_listing import list_policies
+from redrive.app.policy_loading import find_policy
+from redrive.app.policy_pool import MEMORY_BYTES, TIMEOUT_S
+from redrive.app.policy_replay import AUGMENTED, STRICT, ReplayRequest, replay_policies
+from redrive.cli import output
+from redrive.cli.exits import Exit, worst
+from redrive.cli.options import chosen_sessions, json_option, opened_store
+from redrive.compare.policy_report import PolicyDocument, PolicyReport
+from redrive.errors import UsageError
+from redrive.replay.policy import Lane
+
+_MB = 1024 * 1024
+_OTHERS: dict[str, tuple[str, str]] = {}
+
+
+class PolicyVerbs(click.Group):
+    """Loads each further verb from its module when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """List the verbs in the order of the work."""
+        return [*super().list_commands(ctx), *_OTHERS]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a verb."""
+        if cmd_name in _OTHERS:
+            module, name = _OTHERS[cmd_name]
+            command: click.Command = getattr(import_module(module), name)
+            return command
+        return super().get_command(ctx, cmd_name)
+
+
+@click.group("policy", cls=PolicyVerbs)
+def policy_verb() -> None:
+    """Test a policy on history before anyone meets it."""
+
+
+@policy_verb.command("list")
+@json_option
+def list_verb(*, as_json: bool) -> int:
+    """List the policies and inferences that are installed."""
+    found = list_policies()
+    if as_json:
+        output.write_json({"schema": "redrive.policy_list", "schema_version": 1} | found)
+    else:
+        output.write_lines(
+            f"{entry['name']}  {entry['lane']}  {entry['what']}" for entry in found["policies"]
+        )
+    return Exit.DONE
+
+
+@policy_verb.command("replay")
+@click.option("--policy", "policies", multiple=True, metavar="SPEC", help="NAME or PATH.py:NAME.")
+@click.option("--sessions", multiple=True, metavar="ID", help="Ids, prefixes or all (default).")
+@click.option("--model", metavar="SPEC", help="Who computes missing inferences.")
+@click.option("--mode", type=click.Choice([STRICT, AUGMENTED]), help="strict computes none.")
+@click.option("--offline", is_flag=True, help="Read inferences from the cache alone.")
+@click.option("--cache", metavar="FILE", help="Take the answers of this file first.")
+@click.option("--export-cache", metavar="FILE", help="Write all answers to this file at the end.")
+@click.option("--branches", type=click.Choice(["head", "all"]), default="head", show_default=True)
+@click.option("--fail-on-fire", is_flag=True, help="Exit 1 where a policy fires.")
+@click.option("--max-fires", type=click.IntRange(min=0), help="Exit 1 above this many fires.")
+@click.option("--recheck", type=click.Choice(["sample", "all"]), default="sample")
+@click.option("--workers", type=click.IntRange(1, 64), help="Processes; as many as processors.")
+@click.option("--timeout", "timeout_s", type=click.FloatRange(min=0.1), default=TIMEOUT_S)
+@click.option("--memory", "memory_mb", type=click.IntRange(min=64), default=MEMORY_BYTES // _MB)
+@click.option("--html", metavar="FILE", help="Write the report as one HTML file.")
+@click.option("--junit", metavar="FILE", help="Write the report as JUnit XML.")
+@json_option
+@click.pass_obj
+def replay_verb(store: str | None, **options: Any) -> int:
+    """Replay policies over stored sessions: where would they have fired?"""
+    codes = [find_policy(spec) for spec in options["policies"]]
+    with opened_store(store) as opened:
+        if options["cache"]:
+            added = read_cache(opened.policies, Path(options["cache"]))
+            output.say(f"redrive: {added} answers taken from {options['cache']}")
+        rows, damaged = chosen_sessions(opened, options["sessions"] or ("all",))
+        request = _read_request(opened, options)
+        document = replay_policies(
+            opened, codes, rows, request, _redactor(), output.progress("policy replay")
+        )
+        if options["export_cache"]:
+            _write_file(options["export_cache"], b"".join(dump_cache(opened.policies)))
+        _keep(opened, document)
+    for session in damaged:
+        output.say(f"redrive: {session.session_id}: {session.fault}")
+    _show(document, options)
+    code = exit_code(document, **{k: options[k] for k in ("fail_on_fire", "max_fires")})
+    return worst([code, *([Exit.VIOLATED] if damaged else [])])
