@@ -204,15 +204,25 @@ def big(fires: int = 5000, sessions: int = 120) -> PolicyDocument:
     names = [f"claude_code:{number:04x}-9f1e-4c55" for number in range(sessions)]
     shares = {name: range(place, fires, sessions) for place, name in enumerate(names)}
     parts = [
-        session(name, [fire(name, number, **_variety(number)) for number in numbers])
+        session(name, [fire(name, number, **_variety(name, number)) for number in numbers])
         for name, numbers in shares.items()
     ]
     return document(report(parts), sessions=tuple(names))
 
 
-def _variety(number: int) -> dict[str, Any]:
-    held = {"cooldown_suppressed": True, "suppressed_by": f"claude_code:x#e{number - 7}"}
-    return {"action": ("deny", "ask")[number % 3 == 0]} | (held if number % 11 == 0 else {})
+def _variety(session_id: str, number: int) -> dict[str, Any]:
+    """Spread the fires of a session over hours, tools and actions, the same way each time."""
+    mixed = number * 7919 % 10007
+    day = int(session_id[12:16], 16) % 90
+    hour, minute = divmod(540 + number // 120 * 7 + mixed % 5, 60)
+    held = {"cooldown_suppressed": True, "suppressed_by": f"{session_id}#e{number % 120}"}
+    return {
+        "action": ("deny", "ask")[mixed % 3 == 0],
+        "tool": _TOOLS[mixed % 11 % 4],
+        "context": _COMMANDS[mixed % 4],
+        "on_head_path": mixed % 13 > 0,
+        "ts": f"2026-{3 + day // 30:02}-{day % 30 + 1:02}T{hour:02}:{minute:02}:00Z",
+    } | (held if mixed % 11 == 0 else {})
 
 
 def hostile(big_text: str = BIG_TEXT) -> PolicyDocument:
