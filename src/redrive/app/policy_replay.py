@@ -48,9 +48,7 @@ Progress = Callable[[int, int, str], None]
 class Redacting(Protocol):
     """Takes secrets out of what is shown."""
 
-    version: str
-
-    def excerpt(self, text: str, limit: int) -> str:
+    def redact_excerpt(self, text: str, limit: int) -> str:
         """Redact a text, then cut it."""
         ...
 
@@ -80,6 +78,7 @@ class ReplayRequest(msgspec.Struct, frozen=True):
     n_workers: int = 1
     timeout_s: float = TIMEOUT_S
     memory_bytes: int = MEMORY_BYTES
+    redaction: str = ""
 
 
 def replay_policies(
@@ -146,7 +145,7 @@ def replay_policies(
             sessions_left=tuple(name for name in names if name not in results),
             nets=NETS,
             lets_through=loaded.lets_through,
-            redaction=redact.version,
+            redaction=request.redaction,
         )
 
 
@@ -244,7 +243,7 @@ class _Builder:
         pairs, unreplayable = [], []
         for finished in self._done:
             if finished.error is not None:
-                reason = self._redact.excerpt(finished.error, REASON_CHARS)
+                reason = self._redact.redact_excerpt(finished.error, REASON_CHARS)
                 unreplayable.append(Unreplayable(finished.session_id, reason))
                 continue
             outcome = finished.outcomes[place]
@@ -316,7 +315,7 @@ class _Builder:
         return tuple(shown)
 
     def _shown(self, fire: FireView, snapshot_ref: str) -> FireView:
-        excerpt = self._redact.excerpt
+        excerpt = self._redact.redact_excerpt
         return replace(
             fire,
             state_snapshot_ref=snapshot_ref,
@@ -328,10 +327,10 @@ class _Builder:
         )
 
     def _fault(self, fault: PolicyFault) -> PolicyFault:
-        return replace(fault, what=self._redact.excerpt(fault.what, REASON_CHARS))
+        return replace(fault, what=self._redact.redact_excerpt(fault.what, REASON_CHARS))
 
     def _cannot(self, cannot: CannotEvaluate) -> CannotEvaluate:
-        return replace(cannot, reason=self._redact.excerpt(cannot.reason, REASON_CHARS))
+        return replace(cannot, reason=self._redact.redact_excerpt(cannot.reason, REASON_CHARS))
 
 
 def _session(

@@ -1,12 +1,14 @@
 """The verb `policy`: list and replay policies; its other verbs have files of their own."""
 
 import os
+import time
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import click
 
+from redrive import canonical
 from redrive.app.policy_asking import dump_cache, read_cache
 from redrive.app.policy_listing import list_policies
 from redrive.app.policy_loading import find_policy
@@ -18,9 +20,16 @@ from redrive.cli.options import chosen_sessions, json_option, opened_store
 from redrive.compare.policy_report import PolicyDocument, PolicyReport
 from redrive.errors import UsageError
 from redrive.replay.policy import Lane
+from redrive.reports.junit import policy_junit
+from redrive.reports.policy import policy_lines
+from redrive.reports.policy_html import html_page
+from redrive.stores.port import Store
 
 _MB = 1024 * 1024
-_OTHERS: dict[str, tuple[str, str]] = {}
+_OTHERS: dict[str, tuple[str, str]] = {
+    "annotate": ("redrive.cli.verbs.policy_labels", "annotate_verb"),
+    "precision": ("redrive.cli.verbs.policy_labels", "precision_verb"),
+}
 
 
 class PolicyVerbs(click.Group):
@@ -85,7 +94,7 @@ def replay_verb(store: str | None, **options: Any) -> int:
             added = read_cache(opened.policies, Path(options["cache"]))
             output.say(f"redrive: {added} answers taken from {options['cache']}")
         rows, damaged = chosen_sessions(opened, options["sessions"] or ("all",))
-        request = _read_request(opened, options)
+        request = _read_request(opened.path, options)
         document = replay_policies(
             opened, codes, rows, request, _redactor(), output.progress("policy replay")
         )
@@ -95,5 +104,84 @@ def replay_verb(store: str | None, **options: Any) -> int:
     for session in damaged:
         output.say(f"redrive: {session.session_id}: {session.fault}")
     _show(document, options)
-    code = exit_code(document, **{k: options[k] for k in ("fail_on_fire", "max_fires")})
+    code = exit_code(
+        document, fail_on_fire=options["fail_on_fire"], max_fires=options["max_fires"]
+    )
     return worst([code, *([Exit.VIOLATED] if damaged else [])])
+
+
+def _read_request(path: Path, options: dict[str, Any]) -> ReplayRequest:
+    if options["offline"] and options["mode"] == STRICT:
+        raise UsageError("--offline reads inferences, --mode strict uses none", hint="give one")
+    return ReplayRequest(
+        store_path=path,
+        model=options["model"],
+        is_strict=options["mode"] == STRICT,
+        is_offline=options["offline"],
+        recheck_all=options["recheck"] == "all",
+        branches=options["branches"],
+        n_workers=options["workers"] or os.cpu_count() or 1,
+        timeout_s=options["timeout_s"],
+        memory_bytes=options["memory_mb"] * _MB,
+        redaction=RULES_VERSION,
+    )
+
+
+def _show(document: PolicyDocument, options: dict[str, Any]) -> None:
+    if options["html"]:
+        _write_file(options["html"], html_page(document).encode("utf-8", "backslashreplace"))
+    if options["junit"]:
+        limit = options["max_fires"] or 0
+        _write_file(options["junit"], policy_junit(document, options["branches"], limit))
+    if options["as_json"]:
+        output.write_json(document)
+    else:
+        output.write_lines(policy_lines(document))
+
+
+def _write_file(name: str, data: bytes) -> None:
+    """Write a file that the user named.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    try:
+        Path(name).write_bytes(data)
+    except OSError as error:
+        raise UsageError(f"{name} cannot be written: {error.strerror}") from error
+
+
+def _keep(store: Store, document: PolicyDocument) -> None:
+    """Store the report of each policy that was replayed whole, for `annotate`, and `hook`."""
+    if document.is_partial or store.is_read_only:
+        return
+    data = canonical.encode(document)
+    now = time.time_ns()
+    for report in document.reports:
+        if report.version:
+            store.policies.put_report(report.policy, report.version, report.digest, data, now)
+
+
+def exit_code(
+    document: PolicyDocument, *, fail_on_fire: bool = False, max_fires: int | None = None
+) -> Exit:
+    """Give the exit code of a replay: faults and broken invariants above all."""
+    codes = [Exit.DONE]
+    if document.is_partial:
+        codes.append(Exit.INTERRUPTED)
+    for report in document.reports:
+        is_gate = report.lane == Lane.GATE
+        if report.faults:
+            codes.append(Exit.VIOLATED if is_gate else Exit.UNUSABLE)
+        if any(check.status == "fail" for check in report.invariant_checks.values()):
+            codes.append(Exit.VIOLATED)
+        if any(session.reason for session in report.unreplayable):
+            codes.append(Exit.UNUSABLE)
+        limit = 0 if fail_on_fire and max_fires is None else max_fires
+        if limit is not None and _fires(report, document.branches) > limit:
+            codes.append(Exit.FINDING)
+    return worst(codes)
+
+
+def _fires(report: PolicyReport, branches: str) -> int:
+    return report.fired if branches == "all" else report.fired_on_head_path
