@@ -3,6 +3,7 @@
 A first policy takes ten minutes: docs/policies.md.
 """
 
+from redrive.audit.verification import is_source_file, is_test_file
 from redrive.replay.inference import Inference, Question, inference_key
 from redrive.replay.persistent import Log, Table
 from redrive.replay.policy import (
@@ -38,4 +39,6 @@ __all__ = [
     "State",
     "Table",
     "inference_key",
+    "is_source_file",
+    "is_test_file",
 ]

@@ -294,9 +294,7 @@ class _Builder:
             cannot_evaluate=tuple(self._cannot(c) for o in outcomes for c in o.cannot),
             per_session=tuple(per_session),
             invariant_checks=_invariants(outcomes),
-            faults=tuple(
-                self._fault(f) for f in (*faults, *(f for o in outcomes for f in o.faults))
-            ),
+            faults=tuple(self._fault(fault) for fault in found_faults),
             unreplayable=tuple(unreplayable),
             snapshots=snapshots,
             unenforced=spec.unenforced,

@@ -7,6 +7,7 @@ Source: DESIGN.md §3 "Store" and "Names".
 
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
 import msgspec
@@ -267,6 +268,16 @@ class Store(Protocol):
     soon as a read meets a digest that does not match, so that no verb answers from it; `UsageError`
     for an id or prefix that is unknown or ambiguous.
     """
+
+    @property
+    def path(self) -> Path:
+        """Where the store lies."""
+        ...
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether writing is refused."""
+        ...
 
     def close(self) -> None:
         """Release the store."""
