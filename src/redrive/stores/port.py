@@ -8,12 +8,28 @@ Source: DESIGN.md §3 "Store" and "Names".
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, NamedTuple, Protocol
 
 import msgspec
 
 from redrive.record.event import Event
 from redrive.record.session import EventReader, SessionIndex
+
+
+class Block(NamedTuple):
+    """The lines of one segment; `is_plain` says that every payload stands in its line as it is."""
+
+    first_seq: int
+    n_events: int
+    lines: bytes
+    is_plain: bool
+
+
+class Whole(NamedTuple):
+    """A session's head, and all its lines in order; `None` where they are too many."""
+
+    head: str
+    blocks: tuple[Block, ...] | None
 
 
 class SessionRow(msgspec.Struct, frozen=True):
@@ -360,6 +376,10 @@ class Store(Protocol):
     # --- reading
     def events(self, session_id: str, start: int = 0) -> Iterator[Event]:
         """Stream the events of the current projection from seq `start`, each segment checked."""
+        ...
+
+    def read_whole(self, session_id: str, max_bytes: int) -> Whole:
+        """Read a session's lines at once, each segment checked; none above `max_bytes` in all."""
         ...
 
     def reader(self, session_id: str) -> EventReader:

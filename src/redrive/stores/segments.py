@@ -11,7 +11,7 @@ import hashlib
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import zstandard
@@ -21,7 +21,8 @@ from redrive.record.event import Event, Kind
 from redrive.record.schema import SCHEMA_VERSION, upcast
 from redrive.stores.database import Database
 from redrive.stores.payloads import MARK, Packer, find_texts, unpack, unpack_envelope
-from redrive.stores.rows import ProjectionRow, SegmentRow, find_row, put_row
+from redrive.stores.port import Block
+from redrive.stores.rows import ProjectionRow, SegmentRow, find_row, put_row, read_records
 from redrive.stores.texts import TextStore
 
 MAX_EVENTS = 256
@@ -197,6 +198,17 @@ def segment_lines(session_id: str, row: SegmentRow) -> Lines:
         TamperError: it is damaged; names session and seq.
         StoreError: it was written under a newer event schema.
     """
+    lines = _checked_lines(session_id, row)
+    listed = lines.split(b"\n")[:-1]
+    if len(listed) != row.events:
+        raise tampered_segment(session_id, row.first_seq, "it has another number of lines")
+    if row.version != SCHEMA_VERSION:
+        listed = [_encode(upcast(msgspec.json.decode(line), row.version)) for line in listed]
+    return Lines(listed, MARK not in lines)
+
+
+def _checked_lines(session_id: str, row: SegmentRow) -> bytes:
+    """Decompress a segment and check its digest."""
     try:
         if zstandard.frame_content_size(row.data) != row.size:
             raise tampered_segment(session_id, row.first_seq, "its size is another")
@@ -205,12 +217,7 @@ def segment_lines(session_id: str, row: SegmentRow) -> Lines:
         raise tampered_segment(session_id, row.first_seq, str(error)) from error
     if _digest(row, lines) != row.digest:
         raise tampered_segment(session_id, row.first_seq, "its lines do not match its digest")
-    listed = lines.split(b"\n")[:-1]
-    if len(listed) != row.events:
-        raise tampered_segment(session_id, row.first_seq, "it has another number of lines")
-    if row.version != SCHEMA_VERSION:
-        listed = [_encode(upcast(msgspec.json.decode(line), row.version)) for line in listed]
-    return Lines(listed, MARK not in lines)
+    return lines
 
 
 def tampered_segment(session_id: str, seq: int, what: str) -> TamperError:
@@ -239,6 +246,46 @@ def read_events(
                     yield unpack(line, texts)
         except TamperError as error:
             raise tampered_segment(projection.session_id, link.first_seq, error.message) from error
+
+
+def read_blocks(
+    database: Database, projection: ProjectionRow, max_bytes: int
+) -> tuple[Block, ...] | None:
+    """Read all lines of a projection at once; the chain and each segment are checked.
+
+    Returns:
+        The lines by segment; `None` where they take more than `max_bytes`.
+
+    Raises:
+        TamperError: a segment is missing or damaged; names session and seq.
+    """
+    session_id, blocks = projection.session_id, list[Block]()
+    head, seq, size = chain_start(session_id), 0, 0
+    where = "WHERE projection = ? ORDER BY first_seq"
+    for record in read_records(database, SegmentRow, where, (projection.id,)):
+        row = _unsealed(session_id, record)
+        if row.first_seq != seq or row.prev != head:
+            raise tampered_segment(session_id, seq, "the chain breaks here")
+        size += row.size
+        if size > max_bytes:
+            return None
+        lines = _checked_lines(session_id, row)
+        is_plain = MARK not in lines
+        if row.version != SCHEMA_VERSION:
+            lines = b"\n".join([*segment_lines(session_id, row).lines, b""])
+        blocks.append(Block(seq, row.events, lines, is_plain))
+        head, seq = row.digest, seq + row.events
+    if head != projection.head or seq != projection.events:
+        raise tampered_segment(session_id, seq, "the chain does not end at its head")
+    return tuple(blocks)
+
+
+def _unsealed(session_id: str, record: tuple[Any, ...]) -> SegmentRow:
+    """Make a row of a record; its digest, which is checked next, says as much as its seal."""
+    try:
+        return msgspec.convert(record[:-1], SegmentRow)
+    except (msgspec.ValidationError, ValueError) as error:
+        raise tampered_segment(session_id, record[1], f"its row is damaged: {error}") from error
 
 
 class SegmentReader:

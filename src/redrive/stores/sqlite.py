@@ -19,10 +19,16 @@ from redrive.record.session import SessionIndex, build_index
 from redrive.stores import artefacts, catalogue
 from redrive.stores.database import BUSY_TIMEOUT_MS, Database, open_database
 from redrive.stores.policies import SqlitePolicyTables
-from redrive.stores.port import Fault, SessionRow, SourceRow, Verification
+from redrive.stores.port import Fault, SessionRow, SourceRow, Verification, Whole
 from redrive.stores.rows import CatalogueRow, ProjectionRow, next_id, put_row
 from redrive.stores.schema import migrate
-from redrive.stores.segments import SegmentReader, SegmentWriter, chain_start, read_events
+from redrive.stores.segments import (
+    SegmentReader,
+    SegmentWriter,
+    chain_start,
+    read_blocks,
+    read_events,
+)
 from redrive.stores.texts import TextStore
 from redrive.stores.verify import verify_store
 
@@ -237,6 +243,16 @@ class SqliteStore:
         """Give events by seq, with a small cache of segments."""
         projection = catalogue.get_projection(self._database, session_id)
         return SegmentReader(self._database, self._texts, projection)
+
+    def read_whole(self, session_id: str, max_bytes: int) -> Whole:
+        """Read a session's lines at once, unless they take more than `max_bytes`.
+
+        Raises:
+            UsageError: there is no such session.
+            TamperError: its rows or segments are damaged.
+        """
+        projection = catalogue.get_projection(self._database, session_id)
+        return Whole(projection.head.hex(), read_blocks(self._database, projection, max_bytes))
 
     def index(self, session_id: str) -> SessionIndex:
         """Build the session's index by one pass over its events."""
