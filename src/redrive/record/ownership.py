@@ -23,7 +23,10 @@ def decisions_above(index: SessionIndex) -> "array[int]":
     """
     if not index.has_links:
         return _before(index)
-    own, main = _climb_all(index, is_main=False), _climb_all(index, is_main=True)
+    own = _climb_all(index, is_main=False)
+    if len(index.actors) == 1:
+        return own
+    main = _climb_all(index, is_main=True)
     for node, actor in enumerate(index.node_actor):
         if actor == 0:
             own[node] = main[node]
@@ -53,8 +56,16 @@ def _before(index: SessionIndex) -> "array[int]":
 def _climb_all(index: SessionIndex, *, is_main: bool) -> "array[int]":
     """Climb from every node: to a decision of its own flow, or (`is_main`) to one of `main`."""
     above = array("i", [_UNKNOWN]) * len(index.node_ids)
-    for node in range(len(above)):
-        _climb(index, node, above, is_main=is_main)
+    actors, roles = index.node_actor, index.node_role
+    for node, parent in enumerate(index.node_parent):
+        if not 0 <= parent < node:
+            _climb(index, node, above, is_main=is_main)
+        elif not (is_main or actors[parent] == actors[node]):
+            above[node] = -1
+        elif roles[parent] & IS_DECISION and not (is_main and actors[parent]):
+            above[node] = parent
+        else:
+            above[node] = above[parent]
     return above
 
 

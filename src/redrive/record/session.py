@@ -34,7 +34,7 @@ FLAG_META = "meta"
 IS_DECISION, IS_ATTACHED, IS_USER, IS_OTHER, IS_NOTE = 1, 2, 4, 8, 16
 
 
-_ROLES = (
+ROLES = (
     dict.fromkeys(Kind, IS_OTHER)
     | dict.fromkeys(DECISION_KINDS, IS_DECISION)
     | dict.fromkeys(ATTACHED_KINDS, IS_ATTACHED)
@@ -43,7 +43,7 @@ _ROLES = (
 
 
 def _role_of(event: Event) -> int:
-    role = _ROLES[event.kind]
+    role = ROLES[event.kind]
     return IS_OTHER if role == IS_USER and FLAG_META in event.flags else role
 
 
@@ -172,7 +172,7 @@ class IndexBuilder:
         if number is None:
             number = self._add_node(event)
         self._event_node.append(number)
-        self._roles[number] |= _role_of(event) if flags else _ROLES[kind]
+        self._roles[number] |= _role_of(event) if flags else ROLES[kind]
         if event.ts_ns is not None and event.ts_ns > self._ts[number]:
             self._ts[number] = event.ts_ns
         if event.call_id is not None:
