@@ -16,13 +16,15 @@ import msgspec
 
 from redrive.compare.policy_report import PolicyFault
 from redrive.errors import PurityFault
+from redrive.record.event import Kind
 from redrive.replay.persistent import Log, Table
-from redrive.replay.policy import Action, Policy, PolicySpec, Reducer
+from redrive.replay.policy import Action, Lane, Policy, PolicySpec, Reducer
 from redrive.replay.policy_event import PolicyEvent
 from redrive.replay.policy_state import InferenceMissing, State
 from redrive.sandbox.sealed import Violation
 
-_ATOMS = (str, int, float, bytes, bool, type(None), Enum)
+_ATOMS: frozenset[type] = frozenset({str, int, float, bytes, bool, type(None)})
+_SOUND: tuple[type, ...] = (*_ATOMS, Enum, Log, Table)
 _MAX_CHECKED = 1000
 _LIMITS = (
     (MemoryError, "limits", "ran out of memory"),
@@ -35,6 +37,11 @@ class Nets(Protocol):
 
     is_armed: bool
 
+    @property
+    def violations(self) -> Sequence[Violation]:
+        """What was caught since they were taken, oldest first."""
+        ...
+
     def take_violations(self) -> Sequence[Violation]:
         """Give what was caught since the last call, and forget it."""
         ...
@@ -44,6 +51,7 @@ class NoNets:
     """No stand-ins: for policies whose code is redrive's own, where nothing can be sealed."""
 
     is_armed = False
+    violations: Sequence[Violation] = ()
 
     def take_violations(self) -> Sequence[Violation]:
         """Give nothing: nothing is watched."""
@@ -74,6 +82,22 @@ class LivePolicy:
         self._policy = make()
         self.reducers = tuple(self._policy.reducers.items())
         self.initial = MappingProxyType({name: r.initial for name, r in self.reducers})
+        self.is_gate = spec.lane is Lane.GATE
+        # Per kind whether each of the reducers reads it; custom events are told apart by name.
+        self._readers: dict[Kind, tuple[tuple[str, Callable[[Any, PolicyEvent], Any]], ...]] = {
+            kind: tuple([(n, r.fold) for n, r in self.reducers if kind.value in r.on])
+            for kind in Kind
+            if kind is not Kind.CUSTOM
+        }
+        words = {word for _, reducer in self.reducers for word in reducer.on}
+        is_custom = any(word.partition(":")[0] == Kind.CUSTOM for word in words)
+        self.folded = frozenset(kind for kind, readers in self._readers.items() if readers) | (
+            {Kind.CUSTOM} if is_custom else frozenset()
+        )
+
+    def reads(self, kind: Kind) -> bool:
+        """Say whether events of this kind are judged, or may be read by a reducer."""
+        return kind in self.spec.kinds or kind in self.folded
 
     def renew(self) -> None:
         """Begin a session with a fresh instance, so that none can carry what it saw in another."""
@@ -81,19 +105,20 @@ class LivePolicy:
 
     def fold(self, own: Mapping[str, Any], event: PolicyEvent) -> Mapping[str, Any] | PolicyFault:
         """Give the values of the policy's own reducers after an event."""
+        readers = self._readers.get(event.kind)
+        if readers is None:
+            readers = tuple([(n, r.fold) for n, r in self.reducers if _reads(r, event)])
         changed: dict[str, Any] = {}
-        for name, reducer in self.reducers:
-            if not _reads(reducer, event):
-                continue
-            value = self._guard(lambda r=reducer, n=name: r.fold(own[n], event))  # type: ignore[misc]
-            if isinstance(value, PolicyFault):
-                return value
+        for name, fold in readers:
+            value = self._guard(fold, own[name], event)
             if value is own[name]:
                 continue
+            if isinstance(value, PolicyFault):
+                return value
             wrong = find_mutable(value)
             if wrong is not None:
                 what = f"reducer {name!r} gave a {wrong}: values of a state must be immutable"
-                return PolicyFault("error", what, self._place_of(reducer.fold))
+                return PolicyFault("error", what, self._place_of(fold))
             changed[name] = value
         return MappingProxyType({**own, **changed}) if changed else own
 
@@ -103,8 +128,17 @@ class LivePolicy:
         Returns:
             The action, `None`, a fault, or the name of the inference that is missing.
         """
-        found = self._guard(lambda: self._policy.evaluate(event, state))
-        if isinstance(found, PolicyFault | InferenceMissing) or found is None:
+        nets = self._nets
+        nets.is_armed = True
+        try:  # as `_guard` does, without the call
+            found: Any = self._policy.evaluate(event, state)
+        except BaseException as error:  # noqa: BLE001 - whatever a stranger's code raises
+            found = self._caught(error)
+        finally:
+            nets.is_armed = False
+        if nets.violations:
+            found = self._violated(found)
+        if found is None or isinstance(found, PolicyFault | InferenceMissing):
             return found.name if isinstance(found, InferenceMissing) else found
         if not isinstance(found, Action):
             what = f"evaluate gave a {type(found).__name__}: expected an action or None"
@@ -123,7 +157,7 @@ class LivePolicy:
         declared = self._policy.dedup_key
         if not callable(declared):
             return None if declared is None else str(declared)
-        key = self._guard(lambda: declared(event, state))
+        key = self._guard(declared, event, state)
         return key if key is None or isinstance(key, PolicyFault) else str(key)
 
     def recheck(self, event: PolicyEvent, state: State, first: object) -> PolicyFault | None:
@@ -144,22 +178,25 @@ class LivePolicy:
         """Say that the policy changed what it was given."""
         return PolicyFault("recheck", f"changes the {what}", self._place_of(self._policy.evaluate))
 
-    def _guard(self, call: Callable[[], Any]) -> Any:
+    def _guard(self, call: Callable[[Any, Any], Any], first: Any, second: Any) -> Any:
         """Run code of the policy behind the nets."""
         nets = self._nets
         nets.is_armed = True
         try:
-            found = call()
+            found = call(first, second)
         except BaseException as error:  # noqa: BLE001 - whatever a stranger's code raises
             found = self._caught(error)
         finally:
             nets.is_armed = False
-        violations = nets.take_violations()
-        if violations and not (isinstance(found, PolicyFault) and found.net == "stand-in"):
-            first = violations[0]
-            what = f"{first.what}, and swallowed the refusal"
-            return PolicyFault("stand-in", what, f"{first.file}:{first.line}" if first.file else "")
-        return found
+        return self._violated(found) if nets.violations else found
+
+    def _violated(self, found: Any) -> Any:
+        """Give the fault of code that the nets caught, whatever it went on to answer."""
+        first = self._nets.take_violations()[0]
+        if isinstance(found, PolicyFault) and found.net == "stand-in":
+            return found
+        what = f"{first.what}, and swallowed the refusal"
+        return PolicyFault("stand-in", what, f"{first.file}:{first.line}" if first.file else "")
 
     def _caught(self, error: BaseException) -> PolicyFault | InferenceMissing:
         if isinstance(error, InferenceMissing):
@@ -199,12 +236,14 @@ def find_mutable(value: Any) -> str | None:
 
     Tuples, frozen sets and read-only mappings are looked through, up to 1,000 items in all.
     """
+    if type(value) in _ATOMS:
+        return None
     pending = [value]
     for _ in range(_MAX_CHECKED):
         if not pending:
             return None
         item = pending.pop()
-        if isinstance(item, (*_ATOMS, Log, Table)):
+        if isinstance(item, _SOUND):
             continue
         if isinstance(item, tuple | frozenset):
             pending.extend(item)

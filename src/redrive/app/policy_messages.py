@@ -15,6 +15,7 @@ from redrive.sandbox.loading import PolicySource
 from redrive.sandbox.scan import ScanFinding
 
 LENGTH_BYTES = 4
+_SEQ_BITS = 40
 
 
 class PolicyCode(msgspec.Struct, frozen=True):
@@ -152,3 +153,16 @@ def split_frame(buffer: bytearray) -> bytes | None:
     data = bytes(buffer[LENGTH_BYTES:end])
     del buffer[:end]
     return data
+
+
+def policy_word(policy: int) -> int:
+    """Begin the one 64-bit word that the watchdog reads: who judges; 0 is nobody.
+
+    To it are added twice the seq of the event, and 1 where a reducer folds it.
+    """
+    return policy + 1 << _SEQ_BITS
+
+
+def split_policy_word(word: int) -> tuple[int, int]:
+    """Give policy and seq of a status word; policy -1 is nobody."""
+    return (word >> _SEQ_BITS) - 1, (word & (1 << _SEQ_BITS) - 1) >> 1

@@ -31,8 +31,9 @@ from redrive.app.policy_messages import (
     decode_from_worker,
     frame,
     split_frame,
+    split_policy_word,
 )
-from redrive.app.policy_worker import STATUS_WORDS
+from redrive.app.policy_worker import STATUS_BYTES
 from redrive.compare.policy_report import PolicyFault
 from redrive.errors import RedriveError
 
@@ -51,9 +52,9 @@ class _Worker:
 
     def __init__(self, load: Load) -> None:
         self.status_file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by stop()
-        self.status_file.truncate(STATUS_WORDS * 8)
+        self.status_file.truncate(STATUS_BYTES)
         descriptor = self.status_file.fileno()
-        self.status = memoryview(mmap.mmap(descriptor, STATUS_WORDS * 8)).cast("q")
+        self.status = memoryview(mmap.mmap(descriptor, STATUS_BYTES)).cast("q")
         self.log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by stop()
         self.process = subprocess.Popen(
             [sys.executable, "-m", "redrive.app.policy_worker"],
@@ -203,7 +204,7 @@ class PolicyPool:
 
     def _begin(self, worker: _Worker, run: Run) -> None:
         worker.run = run
-        worker.status[1], worker.status[2], worker.status[3] = run.number, -1, -1
+        worker.status[0] = 0
         worker.send(run)
 
     def _idle_worker(self, n_waiting: int) -> _Worker | None:
@@ -247,7 +248,7 @@ class PolicyPool:
         run = worker.run
         assert run is not None  # noqa: S101 - only busy workers are blamed
         code = worker.process.poll()
-        policy, seq = int(worker.status[2]), int(worker.status[3])
+        policy, seq = split_policy_word(worker.status[0])
         assert worker.process.stdout is not None  # noqa: S101 - a pipe, as asked for
         self._selector.unregister(worker.process.stdout)
         self._workers.remove(worker)

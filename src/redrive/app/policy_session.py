@@ -1,443 +1,125 @@
-"""Replays one session through live policies: folds its paths, judges its events, spends budgets.
+"""Replays one session through live policies: walks its paths, and has each policy judge its events.
 
-Knows plan, states and budgets. Must not know processes, files or a terminal. Every event is judged
-on the state of its own path; each policy's matches are then put through its budgets, which are
-global in the session.
+Knows walks and the standard state. Must not know processes, files or a terminal. Every event is
+judged on the state of its own path. Policies know nothing of each other, so each follows a stretch
+of events alone; only where inferences are made, of which a turn has two, do they take turns.
 
 Source: DESIGN.md §7.
 """
 
-import zlib
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, MutableSequence, Sequence
+from itertools import islice, repeat
+from typing import Any, NamedTuple
 
-import msgspec
-from msgspec import Raw
 from msgspec.structs import replace
 
-from redrive.app.policy_context import lines_before, text_of
 from redrive.app.policy_judging import LivePolicy
 from redrive.app.policy_messages import PolicyOutcome
-from redrive.compare.policy_report import CannotEvaluate, FireView, PolicyFault
-from redrive.record.event import Event, Kind, payload_of, raw_value
-from redrive.record.session import NO_NODE, EventReader
-from redrive.replay import invariants
-from redrive.replay.budget import NO_TS, Match, apply_budgets
-from redrive.replay.folding import FoldPlan
-from redrive.replay.inference import BUDGET_FACT, MAX_PER_TURN
-from redrive.replay.invariants import Sighting
-from redrive.replay.policy import PREPARE_NOTE, Action, Lane, Prepare
-from redrive.replay.policy_event import PolicyEvent, view
-from redrive.replay.policy_state import StandardState, State
-from redrive.replay.standard_fold import fold_standard, snapshot
-from redrive.reports.times import time_or_none
+from redrive.app.policy_outcome import Telling
+from redrive.app.policy_recording import Recording
+from redrive.app.policy_run import Ask, PolicyRun, Sitting
+from redrive.app.policy_soundness import drawn_seqs
+from redrive.record.event import Kind
+from redrive.replay.policy_event import PolicyEvent
+from redrive.replay.policy_state import StandardState
+from redrive.replay.standard_fold import FOLDED, fold_standard
 
-MAX_FAULTS = 3
-_NO_SEGMENT = -1
-RECHECK_SHARE = 100
-
-Ask = Callable[[int, str, str, PolicyEvent, State], Raw | str]
-"""(policy number, kind, name, event, state) → a value, or why there is none."""
-Beat = Callable[[int, int], None]
-"""(policy number, seq): said before each judgement, so that a watchdog knows whom to blame."""
+_STRETCH = 1000  # events whose standard states are held at once
 
 
-class Frame(msgspec.Struct, frozen=True, gc=False):
-    """What is carried along a path: state, greatest time, and the segment's first event."""
+class Frame(NamedTuple):
+    """What is carried along a path: the standard state, and per policy its own values."""
 
-    standard: StandardState = StandardState()
-    own: tuple[Mapping[str, Any], ...] = ()
-    newest_ts: int | None = None
-    segment: int = _NO_SEGMENT
-
-
-class Found(msgspec.Struct, frozen=True):
-    """A match with all that a report says of it."""
-
-    match: Match
-    action: Action
-    event: PolicyEvent
-    state: State
-    stage: int
-    inferences: dict[str, Any]
-
-
-class Tally:
-    """What one policy has done so far in this session."""
-
-    def __init__(self) -> None:
-        self.offered = self.inherited = self.n_faults = 0
-        self.found: list[Found] = []
-        self.cannot: list[CannotEvaluate] = []
-        self.faults: list[PolicyFault] = []
-        self.undecided: list[str] = []
-        self.muted: list[tuple[str, str, str]] = []
-        self.decisions: dict[str, int] = {}
-        self.stopped: str | None = None
-        self.last: Action | None = None
+    standard: StandardState
+    own: tuple[Mapping[str, Any], ...]
 
 
 class SessionReplay:
     """One session's replay.
 
     Args:
-        session_id: whose events these are.
-        plan: how to fold it.
-        reader: gives its events.
+        recording: the session.
         policies: in the order of the report.
         ask: answers what only the outside can.
-        beat: is told before each judgement.
+        status: its first word is set before each judgement, so that a watchdog knows whom to blame.
         dropped: numbers of policies left out, with the reason.
         recheck_all: judge every event twice, not only fires and a hundredth.
     """
 
     def __init__(
         self,
-        session_id: str,
-        plan: FoldPlan,
-        reader: EventReader,
+        recording: Recording,
         policies: Sequence[LivePolicy],
         *,
         ask: Ask,
-        beat: Beat,
+        status: MutableSequence[int],
         dropped: Mapping[int, str],
         recheck_all: bool = False,
     ) -> None:
-        self.session_id = session_id
-        self.plan = plan
-        self.reader = reader
-        self.policies = policies
-        self.tallies = [Tally() for _ in policies]
-        self._ask = ask
-        self._beat = beat
-        self._recheck_all = recheck_all
-        self._folds_standard = any(p.spec.uses_standard_state or p.spec.needs for p in policies)
-        self._folds_own = any(policy.reducers for policy in policies)
-        self._asked: dict[tuple[int, str], dict[int, Any]] = {}
-        self._about = _recorded_inferences(plan, reader)
-        for number, reason in dropped.items():
-            self.tallies[number].stopped = reason
+        self._recording = recording
+        self._policies = policies
+        count = len(recording)
+        drawn = range(count) if recheck_all else drawn_seqs(recording.session_id, count)
+        self._sitting = Sitting(recording, ask, status, drawn, recording.inferences())
+        self._runs = [
+            PolicyRun(number, policy, self._sitting, dropped.get(number))
+            for number, policy in enumerate(policies)
+        ]
+        self._folds = any(p.spec.uses_standard_state or p.spec.needs for p in policies)
+        asks = any(policy.spec.needs for policy in policies)
+        self._stretch = 1 if asks and len(policies) > 1 else _STRETCH
 
     def run(self, only: str | None = None) -> tuple[PolicyOutcome, ...]:
         """Replay the session; with `only`, judge nothing but that event."""
-        for policy in self.policies:
+        for policy in self._policies:
             policy.renew()
-        events = self.reader.read_events(self.plan.seqs())
-        base = Frame(own=tuple(policy.initial for policy in self.policies))
-        for _ in self.plan.outside:
-            base = self._take(next(events), base, -1, only)
+        self._sitting.only = only
+        recording = self._recording
+        walk = recording.walk(needs_ends=any(p.reads(Kind.MODEL_RESPONSE) for p in self._policies))
+        recording.mark_ends(walk.ends)
+        base = Frame(StandardState(), tuple(policy.initial for policy in self._policies))
+        if walk.outside:
+            base = self._follow(recording.events(walk.outside), base)
         frames: list[Frame] = []
-        index = self.plan.places.index
-        for stage, seqs in enumerate(self.plan.stages):
-            parent = self.plan.parents[stage]
-            frame = frames[parent] if parent >= 0 else base
-            actor = index.actors[self.plan.actors[stage]]
-            if parent < 0 and actor != frame.standard.actor:
-                frame = replace(frame, standard=replace(frame.standard, actor=actor))
-            for _ in seqs:
-                frame = self._take(next(events), frame, stage, only)
-            frames.append(frame)
-        return tuple(self._outcome(number) for number in range(len(self.policies)))
+        for run in walk.runs:
+            frame = base if run.parent < 0 else frames[run.parent]
+            if run.parent < 0 and run.actor != frame.standard.actor:
+                frame = Frame(replace(frame.standard, actor=run.actor), frame.own)
+            frames.append(self._follow(recording.events(run.seqs), frame))
+        specs = [policy.spec for policy in self._policies]
+        return Telling(recording, walk, specs, [run.tally for run in self._runs]).outcomes()
 
-    def _take(self, raw: Event, frame: Frame, stage: int, only: str | None) -> Frame:
-        """Judge an event on the state before it, and give the state after it."""
-        ends = stage >= 0 and bool(self.plan.ends[stage]) and raw.kind is Kind.MODEL_RESPONSE
-        event = view(raw, ends_turn=ends)
-        if only is None or event.id == only:
-            for number, policy in enumerate(self.policies):
-                if policy.spec.wants(event):
-                    self._offer(number, event, frame, stage)
-        ts = event.ts_ns
-        newest = frame.newest_ts if ts is None else max(ts, frame.newest_ts or ts)
-        segment = event.seq if event.is_from_user else frame.segment
-        standard = fold_standard(frame.standard, event) if self._folds_standard else frame.standard
-        own = (
-            self._fold_own(event, frame.own)
-            if any(p.reducers for p in self.policies)
-            else frame.own
-        )
-        return Frame(standard, own, newest, segment)
+    def _follow(self, events: Iterable[PolicyEvent], frame: Frame) -> Frame:
+        """Have each policy judge events that follow each other; give the state after them."""
+        standard, own = frame
+        for stretch in self._stretches(events):
+            if self._folds:
+                states, standard = _fold(stretch, standard)
+                pairs = list(zip(stretch, states, strict=True))
+                own = tuple(run.follow(pairs, v) for run, v in zip(self._runs, own, strict=True))
+            else:
+                own = tuple(
+                    run.follow(zip(stretch, repeat(standard)), v)
+                    for run, v in zip(self._runs, own, strict=True)
+                )
+        return Frame(standard, own)
 
-    def _fold_own(
-        self, event: PolicyEvent, own: tuple[Mapping[str, Any], ...]
-    ) -> tuple[Mapping[str, Any], ...]:
-        folded = []
-        for number, (policy, values) in enumerate(zip(self.policies, own, strict=True)):
-            new: Mapping[str, Any] | PolicyFault = values
-            if policy.reducers and self.tallies[number].stopped is None:
-                self._beat(number, event.seq)
-                new = policy.fold(values, event)
-            if isinstance(new, PolicyFault):
-                self._fault(number, new, event)
-                new = values
-            folded.append(new)
-        return tuple(folded)
-
-    # --- judging
-
-    def _offer(self, number: int, event: PolicyEvent, frame: Frame, stage: int) -> None:
-        tally, policy = self.tallies[number], self.policies[number]
-        if self.plan.places.index.is_inherited[event.seq]:
-            tally.inherited += 1
+    def _stretches(self, events: Iterable[PolicyEvent]) -> Iterator[Sequence[PolicyEvent]]:
+        if isinstance(events, list) and len(events) <= self._stretch:
+            yield events
             return
-        tally.offered += 1
-        if tally.stopped is not None:
-            tally.undecided.append(self._ref(event))
-            return
-        self._beat(number, event.seq)
-        state = State(
-            frame.standard, frame.own[number], self._known(event, frame), policy.spec.needs
-        )
-        is_drawn = self._recheck_all or self._is_drawn(event)
-        before = self._print(state, event) if is_drawn else None
-        answer, state = self._answer(number, event, state, frame)
-        if isinstance(answer, PolicyFault):
-            self._fault(number, answer, event)
-            tally.undecided.append(self._ref(event))
-            return
-        if isinstance(answer, CannotEvaluate):
-            tally.cannot.append(answer)
-            tally.undecided.append(self._ref(event))
-            return
-        tally.last = answer
-        if policy.spec.lane is Lane.GATE and frame.standard.framework.is_muted:
-            self._check_muted(number, event, state, answer)
-        if answer is None and not is_drawn:
-            return
-        if not self._is_sound(number, event, state, answer, before):
-            return
-        if answer is not None:
-            self._match(number, answer, event, state, frame, stage)
-
-    def _answer(
-        self, number: int, event: PolicyEvent, state: State, frame: Frame
-    ) -> tuple[Action | PolicyFault | CannotEvaluate | None, State]:
-        """Judge an event, asking for what is missing as often as the policy gets there."""
-        policy = self.policies[number]
-        while True:
-            found = policy.evaluate(event, state)
-            if not isinstance(found, str):
-                return found, state
-            value = self._infer(number, found, event, state, frame)
-            if isinstance(value, CannotEvaluate):
-                return value, state
-            state = replace(state, inferences={**state.inferences, found: value})
-
-    def _infer(self, number: int, name: str, event: PolicyEvent, state: State, frame: Frame) -> Any:
-        """Ask for an inference: each is made once per event, and two at most per turn."""
-        known = self._asked.setdefault((frame.segment, name), {})
-        if event.seq in known:
-            return known[event.seq]
-        n_asked = sum(len(v) for (s, _), v in self._asked.items() if s == frame.segment)
-        if n_asked >= MAX_PER_TURN:
-            return CannotEvaluate(self._ref(event), f"{name} would be one too many", BUDGET_FACT)
-        value = self._ask(number, "inference", name, event, state)
-        if isinstance(value, str):
-            return CannotEvaluate(self._ref(event), value, name)
-        known[event.seq] = raw_value(value)
-        return known[event.seq]
-
-    def _known(self, event: PolicyEvent, frame: Frame) -> Mapping[str, Any]:
-        """Give the recorded inferences: of this turn, and those made about the event itself."""
-        about = self._about.get(self.plan.places.index.event_node[event.seq])
-        if not frame.standard.inferred.layers and about is None:
-            return {}
-        return {**frame.standard.inferred.merged(), **(about or {})}
-
-    def _is_sound(
-        self,
-        number: int,
-        event: PolicyEvent,
-        state: State,
-        answer: Action | None,
-        before: tuple[bytes, bytes] | None,
-    ) -> bool:
-        """Check an answer a second time, and that nothing was changed; note a fault if not."""
-        policy = self.policies[number]
-        after = self._print(state, event)
-        fault = policy.recheck(event, state, answer)
-        if fault is None:
-            for first, second in ((before, after), (after, self._print(state, event))):
-                if first is not None and first != second:
-                    fault = policy.mutation("event" if first[1] != second[1] else "state")
-        if fault is not None:
-            self._fault(number, fault, event)
-            self.tallies[number].undecided.append(self._ref(event))
-        return fault is None
-
-    def _print(self, state: State, event: PolicyEvent) -> tuple[bytes, bytes]:
-        """Write state and event as bytes, to see whether a policy changed them."""
-        own = repr(sorted(state.own.items())).encode("utf-8", "backslashreplace")
-        return msgspec.json.encode(snapshot(state.standard)) + own, msgspec.json.encode(event)
-
-    def _is_drawn(self, event: PolicyEvent) -> bool:
-        """Draw one event in a hundred, by its names alone."""
-        name = f"{self.session_id}#{event.id}".encode("utf-8", "backslashreplace")
-        return zlib.crc32(name) % RECHECK_SHARE == 0
-
-    def _check_muted(
-        self, number: int, event: PolicyEvent, state: State, answer: Action | None
-    ) -> None:
-        framework = replace(state.standard.framework, is_muted=False)
-        free = replace(state, standard=replace(state.standard, framework=framework))
-        other = self.policies[number].evaluate(event, free)
-        if not isinstance(other, PolicyFault | str):
-            pair = (_word(answer), _word(other))
-            self.tallies[number].muted.append((self._ref(event), *pair))
-
-    def _match(
-        self,
-        number: int,
-        action: Action,
-        event: PolicyEvent,
-        state: State,
-        frame: Frame,
-        stage: int,
-    ) -> None:
-        tally, policy = self.tallies[number], self.policies[number]
-        key = policy.dedup_key(action, event, state)
-        if isinstance(key, PolicyFault):
-            self._fault(number, key, event)
-            return
-        ts = event.ts_ns if event.ts_ns is not None else frame.newest_ts
-        match = Match(event.seq, ts, frame.segment, key)
-        used = {n: v for n, v in state.inferences.items() if n in policy.spec.needs}
-        tally.decisions[action.word] = tally.decisions.get(action.word, 0) + 1
-        tally.found.append(Found(match, action, event, state, stage, used))
-
-    def _fault(self, number: int, fault: PolicyFault, event: PolicyEvent) -> None:
-        tally = self.tallies[number]
-        tally.n_faults += 1
-        fault = replace(fault, session_id=self.session_id, event_ref=self._ref(event))
-        if len(tally.faults) < MAX_FAULTS:
-            tally.faults.append(fault)
-        is_gate = self.policies[number].spec.lane is Lane.GATE
-        if tally.n_faults >= MAX_FAULTS and not is_gate:
-            tally.stopped = f"stopped after {MAX_FAULTS} faults in this session"
-
-    def _ref(self, event: Event) -> str:
-        return f"{self.session_id}#{event.id}"
-
-    # --- the outcome
-
-    def _outcome(self, number: int) -> PolicyOutcome:
-        tally, spec = self.tallies[number], self.policies[number].spec
-        result = apply_budgets(spec, [found.match for found in tally.found])
-        by_seq = {found.event.seq: found for found in tally.found}
-        held = {budgeted.seq: budgeted.suppressed_by for budgeted in result.matches}
-        cannot = tally.cannot + [
-            CannotEvaluate(self._ref(by_seq[seq].event), "a cooldown needs a time", NO_TS)
-            for seq in result.without_ts
-        ]
-        shown = [by_seq[seq] for seq in held]
-        return PolicyOutcome(
-            offered=tally.offered,
-            inherited=tally.inherited,
-            fires=tuple(self._fire(found, held, by_seq) for found in shown),
-            snapshots=tuple(self._snapshot(found) for found in shown),
-            cannot=tuple(cannot),
-            faults=tuple(tally.faults),
-            n_faults=tally.n_faults,
-            decisions=tally.decisions,
-            invariants=self._invariants(number, shown, held),
-            stopped=tally.stopped,
-            last_action=None if tally.last is None else tally.last.word,
-            last_reason="" if tally.last is None else tally.last.reason,
-        )
-
-    def _fire(
-        self, found: Found, held: Mapping[int, int | None], by_seq: Mapping[int, Found]
-    ) -> FireView:
-        event, places = found.event, self.plan.places
-        node = places.index.event_node[event.seq]
-        blocker = held[event.seq]
-        return FireView(
-            event_ref=self._ref(event),
-            state_snapshot_ref="",
-            action=found.action.word,
-            cooldown_suppressed=blocker is not None,
-            leaf=None if node == NO_NODE else places.index.node_ids[self.plan.leaves[node]],
-            on_head_path=places.is_live(event.seq),
-            notes=(PREPARE_NOTE,) if isinstance(found.action, Prepare) else (),
-            reason=found.action.reason,
-            seq=event.seq,
-            step=places.step_of(event.seq),
-            actor=event.actor,
-            node_id=places.node_id(event.seq),
-            kind=event.kind.value if event.kind is not Kind.CUSTOM else f"custom:{event.name}",
-            ts=time_or_none(event.ts_ns),
-            tool=event.tool,
-            call_id=event.call_id,
-            context=text_of(event),
-            before=lines_before(self.plan, found.stage, event.seq, self.reader),
-            dedup_key=found.match.dedup_key,
-            suppressed_by=None if blocker is None else self._ref(by_seq[blocker].event),
-            inferences=found.inferences,
-        )
-
-    def _snapshot(self, found: Found) -> dict[str, Any]:
-        own = {name: _plain(value) for name, value in found.state.own.items()}
-        return {**snapshot(found.state.standard), "own": own}
-
-    def _invariants(
-        self, number: int, shown: Sequence[Found], held: Mapping[int, int | None]
-    ) -> dict[str, invariants.Tested]:
-        tally, spec = self.tallies[number], self.policies[number].spec
-        permissions = self._permissions() if shown else {}
-        sightings = [self._sighting(found, permissions) for found in shown]
-        fires = [
-            s for s, found in zip(sightings, shown, strict=True) if held[found.event.seq] is None
-        ]
-        n_faults = sum(t.n_faults + (t.stopped is not None) for t in self.tallies)
-        critical = invariants.check_critical(
-            spec, n_faults=n_faults, offered=tally.offered, undecided=tally.undecided
-        )
-        return {
-            invariants.LOOP_FREE: invariants.check_loops(fires),
-            invariants.BREAKER_EXEMPT: invariants.check_muting(tally.muted),
-            invariants.CRITICAL_ALWAYS_RUNS: critical,
-            invariants.PERMISSION_MONOTONE: invariants.check_rights(sightings),
-        }
-
-    def _sighting(self, found: Found, permissions: Mapping[str, str]) -> Sighting:
-        event, standard = found.event, found.state.standard
-        is_action = event.kind is Kind.POLICY_ACTION
-        call_id = event.call_id if event.kind is Kind.TOOL_CALL else None
-        return Sighting(
-            event_ref=self._ref(event),
-            action=found.action,
-            segment=found.match.segment,
-            depth=standard.framework.depth + is_action,
-            permission=permissions.get(call_id or ""),
-            denied_tools=frozenset(standard.permissions.denied_tools.merged()),
-        )
-
-    def _permissions(self) -> dict[str, str]:
-        """Map a call id to the last recorded decision on it."""
-        index = self.plan.places.index
-        seqs = index.seqs_of(Kind.TOOL_PERMISSION)
-        events = self.reader.read_events(seqs)
-        return {event.call_id: payload_of(event).decision for event in events if event.call_id}
+        waiting = iter(events)
+        while stretch := list(islice(waiting, self._stretch)):
+            yield stretch
 
 
-def _recorded_inferences(plan: FoldPlan, reader: EventReader) -> dict[int, dict[str, Any]]:
-    """Map a node to the inferences recorded about it: in it, or in a node right below it."""
-    index = plan.places.index
-    about: dict[int, dict[str, Any]] = {}
-    for event in reader.read_events(index.seqs_of(Kind.STATE_INFERRED)):
-        inferred, node = payload_of(event), index.event_node[event.seq]
-        for place in {node, index.node_parent[node]} - {NO_NODE}:
-            about.setdefault(place, {})[inferred.name] = raw_value(inferred.value)
-    return about
-
-
-def _word(action: Action | None) -> str:
-    return "none" if action is None else action.word
-
-
-def _plain(value: Any) -> Any:
-    """Write a reducer's value as JSON where it has such a form, else as Python writes it."""
-    try:
-        return msgspec.to_builtins(value)
-    except (TypeError, ValueError):
-        return repr(value)[:2000]
+def _fold(
+    events: Sequence[PolicyEvent], standard: StandardState
+) -> tuple[list[StandardState], StandardState]:
+    """Give the standard state before each event, and after the last."""
+    states = []
+    for event in events:
+        states.append(standard)
+        if event.kind in FOLDED:
+            standard = fold_standard(standard, event)
+    return states, standard

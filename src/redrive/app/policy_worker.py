@@ -10,7 +10,7 @@ import mmap
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, MutableSequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -33,15 +33,12 @@ from redrive.app.policy_messages import (
     frame,
     split_frame,
 )
+from redrive.app.policy_recording import Recording, held_recording, open_recording
 from redrive.app.policy_session import SessionReplay
 from redrive.compare.policy_report import PolicyFault
 from redrive.errors import PluginError, PurityFault, RedriveError
 from redrive.policies.inferences import INFERENCES
-from redrive.record.event import Event
-from redrive.record.places import build_places
-from redrive.record.session import EventReader, MemoryReader, SessionIndex, build_index
 from redrive.record.trajectory import build_trajectory
-from redrive.replay.folding import build_plan
 from redrive.replay.policy import Policy, PolicySpec, read_spec
 from redrive.replay.policy_event import PolicyEvent
 from redrive.replay.policy_state import State
@@ -53,9 +50,9 @@ from redrive.sandbox.standins import seal
 from redrive.stores.port import Store
 from redrive.stores.sqlite import open_store
 
-STATUS_WORDS = 4
+STATUS_BYTES = 8
 _READ_BYTES = 1 << 16
-_decode_event = msgspec.json.Decoder(Event).decode
+_decode_event = msgspec.json.Decoder(PolicyEvent).decode
 
 
 class Channel:
@@ -89,7 +86,6 @@ class Worker:
         self._channel = channel
         self._load = load
         self._status = _open_status(load.status_fd)
-        self._count = 0
         self._store: Store | None = (
             None
             if load.store is None
@@ -135,17 +131,14 @@ class Worker:
     def replay(self, run: Run) -> Finished:
         """Replay one session; what is wrong with its record is told, not raised."""
         try:
-            index, reader, head = self._open(run)
+            recording, head = self._open(run)
         except RedriveError as error:
             return Finished(run.session_id, run.number, error=error.message)
-        plan = build_plan(build_places(index))
         session = SessionReplay(
-            run.session_id,
-            plan,
-            reader,
+            recording,
             self._policies,
             ask=self._ask_for(run.session_id),
-            beat=self._beat_for(run.number),
+            status=self._status,
             dropped=run.dropped,
             recheck_all=self._load.recheck_all,
         )
@@ -153,28 +146,17 @@ class Worker:
             outcomes = session.run(run.only)
         except (RedriveError, ValueError) as error:
             return Finished(run.session_id, run.number, head, error=str(error).split("\n")[0])
-        path = build_trajectory(index).node_path
-        return Finished(run.session_id, run.number, head, path, len(index), outcomes)
+        has_found = any(outcome.fires for outcome in outcomes)
+        path = build_trajectory(recording.index).node_path if has_found else ()
+        return Finished(run.session_id, run.number, head, path, len(recording), outcomes)
 
-    def _open(self, run: Run) -> tuple[SessionIndex, EventReader, str]:
+    def _open(self, run: Run) -> tuple[Recording, str]:
+        session_id, store = run.session_id, self._store
         if run.lines is not None:
-            events = [_decode_event(line) for line in run.lines]
-            return build_index(run.session_id, lambda: events), MemoryReader(events), ""
-        if self._store is None:
+            return held_recording(session_id, [_decode_event(line) for line in run.lines]), ""
+        if store is None:
             raise RedriveError("no store is open")
-        row = self._store.get_row(run.session_id)
-        return self._store.index(run.session_id), self._store.reader(run.session_id), row.head
-
-    def _beat_for(self, session: int) -> Any:
-        status = self._status
-
-        def beat(policy: int, seq: int) -> None:
-            self._count += 1
-            if status is not None:
-                status[1], status[2], status[3] = session, policy, seq
-                status[0] = self._count
-
-        return beat
+        return open_recording(store, session_id)
 
     def _ask_for(self, session_id: str) -> Any:
         def ask(policy: int, kind: str, name: str, event: PolicyEvent, state: State) -> Raw | str:
@@ -195,11 +177,12 @@ class Worker:
         return ask
 
 
-def _open_status(descriptor: int | None) -> memoryview | None:
-    """Map the status that the watchdog reads: count, session, policy, seq, as 64-bit words."""
+def _open_status(descriptor: int | None) -> MutableSequence[int]:
+    """Map the status that the watchdog reads: one 64-bit word, see `policy_word`."""
     if descriptor is None:
-        return None
-    return memoryview(mmap.mmap(descriptor, STATUS_WORDS * 8)).cast("q")
+        return [0]
+    words: Any = memoryview(mmap.mmap(descriptor, STATUS_BYTES)).cast("q")
+    return words  # type: ignore[no-any-return]
 
 
 def _load_policy(sealed: Sealed, code: PolicyCode) -> LivePolicy:

@@ -64,15 +64,16 @@ class Sealed:
 
     Attributes:
         printed_chars: how much was printed to nowhere.
+        violations: what was attempted and not taken yet, oldest first.
     """
 
-    __slots__ = ("_files", "_has_coverage", "_violations", "is_armed", "printed_chars")
+    __slots__ = ("_files", "_has_coverage", "is_armed", "printed_chars", "violations")
 
     def __init__(self) -> None:
         self.is_armed = False
         self.printed_chars = 0
         self._files: set[str] = set()
-        self._violations: list[Violation] = []
+        self.violations: list[Violation] = []
         self._has_coverage = "coverage" in sys.modules
 
     def __enter__(self) -> None:
@@ -100,15 +101,15 @@ class Sealed:
 
     def take_violations(self) -> tuple[Violation, ...]:
         """Hand over what was attempted since the last call, oldest first, 100 at most."""
-        taken = tuple(self._violations)
-        self._violations.clear()
+        taken = tuple(self.violations)
+        self.violations.clear()
         return taken
 
     def refuse(self, what: str) -> PurityFault:
         """Write an attempt down, and make the fault to raise."""
         file, line = self._place()
-        if len(self._violations) < _MAX_VIOLATIONS:
-            self._violations.append(Violation(what, file, line))
+        if len(self.violations) < _MAX_VIOLATIONS:
+            self.violations.append(Violation(what, file, line))
         return PurityFault(what, where=f"{file}:{line}" if file else "")
 
     def spares(self, frame: FrameType | None) -> bool:
