@@ -7,7 +7,16 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator
 
-from benchmarks import auditing, divergence, evidence, importing, replaying, starting, tracefork
+from benchmarks import (
+    auditing,
+    divergence,
+    evidence,
+    importing,
+    policies,
+    replaying,
+    starting,
+    tracefork,
+)
 from benchmarks.paired import Figure, line_of
 
 PROGRAMS: dict[str, Callable[..., Iterator[Figure]]] = {
@@ -17,6 +26,7 @@ PROGRAMS: dict[str, Callable[..., Iterator[Figure]]] = {
     "import": importing.figures,
     "start": starting.figures,
     "replay": replaying.figures,
+    "policy": policies.figures,
 }
 
 

@@ -11,6 +11,7 @@ N_TOOLS = 20
 PAYLOAD_CHARS = 500
 REPEATED_SHARE = 0.1
 REWIND_SHARE = 0.03
+N_FAILING = 12
 _SESSION = "5e55a000-0000-4000-8000-00000000be4c"
 _WORDS = tuple(f"{word}{number}" for number in range(97) for word in ("state", "of", "the", "run"))
 
@@ -124,4 +125,56 @@ def _claude_line(
         "message": message,
         "uuid": uuid,
         "timestamp": timestamp(number),
+    }
+
+
+def event_lines(session_id: str, n_events: int, seed: int) -> Iterator[bytes]:
+    """Yield a session as a store keeps it: turns of calls and results, 3 % of the nodes rewinds.
+
+    An event takes about 560 bytes. An answer and its call share a node; every tenth step begins a
+    turn. Results fail now and then, and in one session of twelve several times in a row.
+    """
+    dice = random.Random(seed)
+    nodes: list[str] = []
+    seq = step = 0
+    is_failing = seed % N_FAILING == 0
+    parent: str | None = None
+    while seq < n_events:
+        if step % 10 == 0:
+            steps = [("user.message", {"text": text(dice, 230)})]
+        elif step % 2:
+            call = {"tool": "Bash", "arguments": {"command": text(dice, 230)}}
+            steps = [("model.response", {"text": text(dice, 220)}), ("tool.call", call)]
+        else:
+            is_bad = 20 < step < 32 if is_failing else dice.random() < 0.03
+            result = {"status": "error" if is_bad else "ok", "result": text(dice, 200)}
+            steps = [("tool.result", {**result, "tool": "Bash"})]
+        node = f"{dice.getrandbits(32):08x}-0000-4000-8000-{len(nodes):012d}"
+        if step > 12 and step % 2 and dice.random() < 2 * REWIND_SHARE:
+            parent = nodes[-dice.randrange(2, 12)]
+        for part, (kind, payload) in enumerate(steps[: n_events - seq]):
+            line = _event_line(session_id, seq, node, part, kind, payload)
+            if parent is not None:
+                line["parent_id"] = parent
+            line["ts_ns"] = (1772000000 + 20 * seq) * 10**9
+            if kind.startswith("tool"):
+                line["call_id"] = f"toolu_{(step + 1) // 2:024d}"
+            yield dump_line(line)
+            seq += 1
+        nodes.append(node)
+        parent = node
+        step += 1
+
+
+def _event_line(
+    session_id: str, seq: int, node: str, part: int, kind: str, payload: dict[str, object]
+) -> dict[str, object]:
+    return {
+        "id": f"{node}/{part + 1}" if part else node,
+        "session_id": session_id,
+        "seq": seq,
+        "kind": kind,
+        "node_id": node,
+        "source": ["7" * 64, 600 * seq, 590],
+        "payload": payload,
     }

@@ -1,8 +1,10 @@
 """What `make bench` prints, and what it rests on; the figures themselves are no tests."""
 
+import itertools
 import json
 import sys
 
+import msgspec
 import pytest
 
 from benchmarks import __main__ as program
@@ -10,6 +12,7 @@ from benchmarks import data
 from benchmarks.paired import Figure, line_of, measure
 from benchmarks.process import run
 from benchmarks.replaying import load, replay
+from redrive.record.event import Event
 from redrive.testing import MemorySource
 
 
@@ -44,6 +47,17 @@ def test_a_process_is_charged_with_its_own_memory_and_not_with_its_parents() -> 
 def test_the_same_recordings_are_made_each_time() -> None:
     assert data.interchange_session(40) == data.interchange_session(40)
     assert list(data.claude_lines(120)) == list(data.claude_lines(120))
+
+
+def test_stored_sessions_are_as_their_goal_says() -> None:
+    lines = list(data.event_lines("bench:0", 2000, 1))
+    events = [msgspec.json.decode(line, type=Event) for line in lines]
+    assert [event.seq for event in events] == list(range(2000))
+    assert 530 < len(b"".join(lines)) / 2000 < 620
+    nodes = list({event.node_id: event for event in events}.values())
+    rewinds = sum(after.parent_id != before.node_id for before, after in itertools.pairwise(nodes))
+    assert 0.02 < rewinds / len(nodes) < 0.04
+    assert list(data.event_lines("bench:0", 50, 1)) == list(data.event_lines("bench:0", 50, 1))
 
 
 def test_the_replayed_session_is_as_its_goal_says() -> None:
