@@ -82,7 +82,7 @@ def label_of(event: Event) -> str:
 def lines_before(plan: FoldPlan, stage: int, seq: int, reader: EventReader) -> tuple[str, ...]:
     """Write up to five events before one on its path, oldest first."""
     found = [seq for _, seq in zip(range(N_BEFORE), _back(plan, stage, seq), strict=False)]
-    events = reader.read_events(sorted(found))
+    events = reader.read_events(reversed(found))
     return tuple(f"{label_of(event)}: {text_of(event)}" for event in events)
 
 

@@ -7,22 +7,25 @@ others.
 Source: DESIGN.md §7 "Purity".
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from enum import Enum
 from types import MappingProxyType, TracebackType
 from typing import Any, Protocol
 
 import msgspec
+from msgspec import Raw, UnsetType
 
 from redrive.compare.policy_report import PolicyFault
-from redrive.errors import PurityFault
+from redrive.errors import PluginError, PurityFault
 from redrive.replay.persistent import Log, Table
-from redrive.replay.policy import Action, Policy, PolicySpec, Reducer
+from redrive.replay.policy import ACTIONS, Action, Policy, PolicySpec, Reducer
 from redrive.replay.policy_event import PolicyEvent
 from redrive.replay.policy_state import InferenceMissing, State
 from redrive.sandbox.sealed import Violation
 
-_ATOMS = (str, int, float, bytes, bool, type(None), Enum)
+_ATOMS = (str, int, float, bytes, bool, type(None), Enum, Raw, UnsetType)
+_IMMUTABLE_MODULES = ("decimal", "fractions", "datetime", "pathlib", "re", "uuid")
 _MAX_CHECKED = 1000
 _LIMITS = (
     (MemoryError, "limits", "ran out of memory"),
@@ -73,6 +76,13 @@ class LivePolicy:
         self._nets = nets
         self._policy = make()
         self.reducers = tuple(self._policy.reducers.items())
+        for name, reducer in self.reducers:
+            wrong = find_mutable(reducer.initial)
+            if wrong is not None:
+                raise PluginError(
+                    f"policy {spec.name}: reducer {name!r} begins with a {wrong}",
+                    hint="values of a state must be immutable: tuple, frozenset, Log, Table",
+                )
         self.initial = MappingProxyType({name: r.initial for name, r in self.reducers})
 
     def renew(self) -> None:
@@ -104,15 +114,17 @@ class LivePolicy:
             The action, `None`, a fault, or the name of the inference that is missing.
         """
         found = self._guard(lambda: self._policy.evaluate(event, state))
-        if isinstance(found, PolicyFault | InferenceMissing) or found is None:
-            return found.name if isinstance(found, InferenceMissing) else found
-        if not isinstance(found, Action):
-            what = f"evaluate gave a {type(found).__name__}: expected an action or None"
-            return PolicyFault("error", what, self._place_of(self._policy.evaluate))
-        if found.lane is not self.spec.lane:
-            what = f"a policy of the lane {self.spec.lane.value} gave {found.word}"
-            return PolicyFault("error", what, self._place_of(self._policy.evaluate))
-        return found
+        if isinstance(found, InferenceMissing):
+            return found.name
+        if found is None or isinstance(found, PolicyFault):
+            return found
+        wrong = _what_is_wrong(found)
+        if wrong is None and found.lane is not self.spec.lane:
+            wrong = f"a policy of the lane {self.spec.lane.value} gave {found.word}"
+        if wrong is not None:
+            return PolicyFault("error", wrong, self._place_of(self._policy.evaluate))
+        action: Action = found
+        return action
 
     def dedup_key(
         self, action: Action, event: PolicyEvent, state: State
@@ -124,15 +136,19 @@ class LivePolicy:
         if not callable(declared):
             return None if declared is None else str(declared)
         key = self._guard(lambda: declared(event, state))
-        return key if key is None or isinstance(key, PolicyFault) else str(key)
+        if key is None or isinstance(key, str | PolicyFault):
+            return key
+        what = f"dedup_key gave a {type(key).__name__}: expected a text or None"
+        return PolicyFault("error", what, self._place_of(declared))
 
     def recheck(self, event: PolicyEvent, state: State, first: object) -> PolicyFault | None:
         """Judge an event a second time, on a fresh instance: the answer must be the same."""
-        kept, self._policy = self._policy, self._make()
-        try:
-            second = self.evaluate(event, state)
-        finally:
-            self._policy = kept
+        kept, made = self._policy, self._guard(self._make)
+        if isinstance(made, PolicyFault):
+            return made
+        self._policy = made
+        second = self.evaluate(event, state)
+        self._policy = kept
         if isinstance(second, PolicyFault):
             return second
         if second != first:
@@ -179,8 +195,25 @@ class LivePolicy:
         return f"{code.co_filename.rpartition('/')[2]}:{code.co_firstlineno}"
 
 
+def _what_is_wrong(found: object) -> str | None:
+    """Say why an answer is no action that a report can hold; `None` where it is one."""
+    if type(found) not in ACTIONS:
+        return f"evaluate gave a {type(found).__name__}: expected an action or None"
+    for name, value in msgspec.structs.asdict(found).items():  # type: ignore[arg-type]
+        if name == "rights":
+            is_right = isinstance(value, tuple) and all(type(item) is str for item in value)
+        else:
+            is_right = type(value) is str or (name == "dedup_key" and value is None)
+        if not is_right:
+            return f"evaluate gave an action whose {name} is a {type(value).__name__}"
+    return None
+
+
 def _told(error: BaseException) -> str:
-    lines = str(error).splitlines()
+    try:
+        lines = str(error).splitlines()
+    except Exception:  # noqa: BLE001 - a stranger's `__str__`
+        lines = []
     return f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__
 
 
@@ -197,28 +230,40 @@ def _reads(reducer: Reducer, event: PolicyEvent) -> bool:
 def find_mutable(value: Any) -> str | None:
     """Name the type that makes a value mutable; `None` for an immutable one.
 
-    Tuples, frozen sets and read-only mappings are looked through, up to 1,000 items in all.
+    What holds other values is looked through, the newest first, up to 1,000 values in all.
     """
     pending = [value]
     for _ in range(_MAX_CHECKED):
         if not pending:
             return None
         item = pending.pop()
-        if isinstance(item, (*_ATOMS, Log, Table)):
-            continue
-        if isinstance(item, tuple | frozenset):
-            pending.extend(item)
-        elif isinstance(item, MappingProxyType):
-            pending.extend(item.values())
-        elif not _is_frozen(item):
+        held = _held_by(item)
+        if held is None:
             return type(item).__name__
+        pending.extend(held)
     return None
 
 
+def _held_by(item: Any) -> Iterable[Any] | None:
+    """Give the values that an immutable one holds; `None` for one that can change."""
+    match item:
+        case tuple() | frozenset():
+            return item
+        case Log():  # what is older was looked at when it was new
+            return (*(item.blocks[-1] if item.blocks else ()), *item.tail)
+        case Table():
+            return item.layers[0].values() if item.layers else ()
+        case MappingProxyType():
+            return item.values()
+        case _ if isinstance(item, _ATOMS):
+            return ()
+        case msgspec.Struct() if item.__struct_config__.frozen:
+            return msgspec.structs.astuple(item)
+        case _ if is_dataclass(item) and not isinstance(item, type) and _is_frozen(item):
+            return [getattr(item, field.name) for field in fields(item)]
+        case _:
+            return () if type(item).__module__ in _IMMUTABLE_MODULES else None
+
+
 def _is_frozen(item: Any) -> bool:
-    if isinstance(item, msgspec.Struct):
-        return bool(item.__struct_config__.frozen)
-    parameters = getattr(type(item), "__dataclass_params__", None)
-    if parameters is not None:
-        return bool(parameters.frozen)
-    return type(item).__module__ in ("decimal", "fractions", "datetime", "pathlib", "re", "uuid")
+    return bool(type(item).__dataclass_params__.frozen)

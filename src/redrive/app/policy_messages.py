@@ -3,11 +3,13 @@
 Knows shapes and frames. Must not know who sends what when (`policy_worker`, `policy_pool`).
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 from msgspec import Raw
 
+from redrive import canonical
 from redrive.compare.policy_report import CannotEvaluate, FireView, PolicyFault
 from redrive.replay.invariants import Tested
 from redrive.replay.policy import PolicySpec
@@ -131,14 +133,30 @@ class Finished(msgspec.Struct, frozen=True, tag="finished"):
 
 ToWorker = Load | Run | Answer
 FromWorker = Loaded | Outside | Finished
-_encode = msgspec.json.Encoder().encode
-decode_to_worker = msgspec.json.Decoder(ToWorker).decode
-decode_from_worker = msgspec.json.Decoder(FromWorker).decode
+
+
+def _decoder(messages: Any) -> Callable[[bytes], Any]:
+    """Make a decoder; a message with a lone surrogate, which a session may hold, is read too."""
+    decode_strict = msgspec.json.Decoder(messages).decode
+
+    def decode(data: bytes) -> Any:
+        try:
+            return decode_strict(data)
+        except msgspec.DecodeError:
+            if canonical.is_strict(data):
+                raise
+            return msgspec.convert(canonical.decode_value(data), messages, str_keys=True)
+
+    return decode
+
+
+decode_to_worker = _decoder(ToWorker)
+decode_from_worker = _decoder(FromWorker)
 
 
 def frame(message: ToWorker | FromWorker) -> bytes:
     """Write a message with its length before it."""
-    data = _encode(message)
+    data = canonical.encode(message)
     return len(data).to_bytes(LENGTH_BYTES, "big") + data
 
 
