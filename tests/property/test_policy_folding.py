@@ -189,7 +189,9 @@ def _events(draw, order) -> list[Event]:
 def seen(events, policy=Recorder):
     """Map event id → its fire, and hold that none is judged twice."""
     for e in events:
-        note(f"{e.id} {e.kind} {e.node_id} <- {e.parent_id} {e.actor} {e.ts_ns} {e.group} {e.flags}")
+        note(
+            f"{e.id} {e.kind} {e.node_id} <- {e.parent_id} {e.actor} {e.ts_ns} {e.group} {e.flags}"
+        )
     outcome = replay_one(events, policy)
     assert not outcome.faults
     fires = {fire.event_ref.rpartition("#")[2]: fire for fire in outcome.fires}
