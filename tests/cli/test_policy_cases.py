@@ -120,3 +120,27 @@ def test_a_wrong_declaration_is_refused_and_nothing_runs(redrive, cases, guards,
     error = finished.document["error"]
     assert what in error["message"]
     assert error["hint"]
+
+
+def test_an_inference_about_half_an_emoji_is_made_and_cached(redrive, guards, tmp_path):
+    with guards.open("a") as file:
+        file.write(
+            "\n\nclass Claims(Policy):\n"
+            "    on = ('model.response',)\n"
+            "    needs = ('completion_claim',)\n\n"
+            "    def evaluate(self, event, state):\n"
+            "        return Notify('done') if state.infer('completion_claim') else None\n"
+        )
+    model = tmp_path / "model.py"
+    model.write_text('def complete(prompt, config):\n    return \'{"answer": "yes"}\'\n')
+    session = tmp_path / "session.jsonl"
+    lines = [
+        {"type": "session", "id": "s", "task": "go"},
+        {"type": "decision", "id": "d1", "output": {"text": "done \ud83d", "tool_calls": []}},
+    ]
+    session.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    redrive.imported(session)
+    asked = report(redrive, guards, "Claims", "--model", f"python:{model}:complete")
+    cached = report(redrive, guards, "Claims", "--offline")
+    assert (asked["fired"], cached["fired"]) == (1, 1)
+    assert asked["per_session"] == cached["per_session"]

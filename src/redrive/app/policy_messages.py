@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw, UnsetType
 
 from redrive import canonical
 from redrive.compare.policy_report import CannotEvaluate, FireView, PolicyFault
@@ -40,7 +40,7 @@ class PolicyCode(msgspec.Struct, frozen=True):
     libraries: tuple[str, ...] = ()
     digest: str = ""
     findings: tuple[ScanFinding, ...] = ()
-    hook: Raw | None = None
+    hook: Raw | UnsetType = UNSET
 
 
 class Load(msgspec.Struct, frozen=True, tag="load"):
@@ -73,7 +73,7 @@ class Run(msgspec.Struct, frozen=True, tag="run"):
 class Answer(msgspec.Struct, frozen=True, tag="answer"):
     """The reply to `Outside`: a value, or why there is none."""
 
-    value: Raw | None = None
+    value: Raw | UnsetType = UNSET
     missing: str | None = None
 
 

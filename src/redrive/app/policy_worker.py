@@ -16,7 +16,8 @@ from types import TracebackType
 from typing import Any
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw, UnsetType
+from msgspec.structs import replace
 
 from redrive import canonical
 from redrive.app.policy_judging import LivePolicy
@@ -184,13 +185,16 @@ class Worker:
             if inference is None:
                 return f"no inference named {name}"
             question = inference.ask(event, state)
+            # No model can be sent half of a surrogate pair: it is asked about the escape.
+            question = replace(question, text=canonical.escape_surrogates(question.text))
             request = Raw(canonical.encode(question))
             ref = f"{session_id}#{event.id}"
             self._channel.send(Outside(policy, kind, name, ref, request))
             answer = self._channel.receive()
-            if not isinstance(answer, Answer) or answer.value is None:
+            value = answer.value if isinstance(answer, Answer) else UNSET
+            if isinstance(value, UnsetType):
                 return getattr(answer, "missing", None) or "no answer"
-            return answer.value
+            return value
 
         return ask
 
