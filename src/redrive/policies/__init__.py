@@ -1,0 +1,1 @@
+"""Policies that ship with redrive, and the doors to policies of others."""

@@ -1,0 +1,1 @@
+"""Runs what is not trusted where it can change nothing and reach nobody."""
