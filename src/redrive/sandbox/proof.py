@@ -24,7 +24,7 @@ from redrive.sandbox.launch import launch, read_options
 
 _CHILD = Path(__file__).with_name("proof_child.py")
 _TIMEOUT_S = 20.0
-_CANARY = "REDRIVE_CANARY"
+_CANARY = "CANARY"
 # The self-test's own names for what it tries, and what the report calls them.
 ATTEMPTS: Mapping[str, str] = {
     "write": "write a file of the host",

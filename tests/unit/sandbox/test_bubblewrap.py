@@ -174,7 +174,8 @@ def test_an_inner_writable_folder_wins_over_an_outer_readable_one(tmp_path):
 @needs_bubblewrap
 def test_the_real_home_is_an_empty_folder_inside():
     home = os.path.expanduser("~")
-    assert outside(f"ls -A {home}").stdout
+    if not outside(f"ls -A {home}").stdout:
+        pytest.skip("this user's home folder is empty, so there is no control")
     done = inside("ls -A ~; echo x > ~/x && cat ~/x", home=home, environment={"HOME": home})
     assert done.stdout == b"x\n"
     assert not os.path.exists(f"{home}/x")
