@@ -2,8 +2,6 @@
 
 The one door: `run_confined` runs nothing until `probe` has shown, on this machine and with a
 control outside, that writes, connections, secrets, files and descriptors do not cross.
-
-There is no seccomp filter yet: system calls are those the kernel gives a process without rights.
 """
 
 import shutil

@@ -11,6 +11,7 @@ Source: DESIGN.md §6; man page of bwrap(1).
 """
 
 import os
+import platform
 import resource
 import selectors
 import signal
@@ -25,6 +26,7 @@ import msgspec
 
 from redrive.errors import ContainmentError, UsageError
 from redrive.sandbox.confinement import ConfinedResult, Confinement, Limits, dump_arguments
+from redrive.sandbox.system_calls import dump_filter
 
 _TICK_S = 0.02
 _END_TIMEOUT_S = 5.0
@@ -83,12 +85,17 @@ def launch(
         read_end, write_end = os.pipe()
         status = stack.enter_context(os.fdopen(read_end, "rb", buffering=0))
         # Closed as soon as the child has its own, or the end would never be seen.
-        with os.fdopen(write_end, "wb") as writer:
-            words = ("--json-status-fd", str(write_end), *arguments)
-            with _sealed("\0".join(words).encode("utf-8", "surrogateescape")) as sealed:
-                process = stack.enter_context(
-                    _started((bubblewrap, "--args", str(sealed), "--", *command), sealed, writer)
-                )
+        with os.fdopen(write_end, "wb"), ExitStack() as handed:
+            words = ["--json-status-fd", str(write_end), *arguments]
+            descriptors = [write_end]
+            refused_calls = dump_filter(platform.machine())
+            if refused_calls is not None:
+                descriptors.append(handed.enter_context(_sealed(refused_calls)))
+                words += ("--seccomp", str(descriptors[-1]))
+            sealed = "\0".join(words).encode("utf-8", "surrogateescape")
+            descriptors.append(handed.enter_context(_sealed(sealed)))
+            start = (bubblewrap, "--args", str(descriptors[-1]), "--", *command)
+            process = stack.enter_context(_started(start, descriptors))
         return _Run(process, status, confinement.limits).finish(stdin)
 
 
@@ -120,7 +127,7 @@ def _sealed(data: bytes) -> Iterator[int]:
 
 @contextmanager
 def _started(
-    command: Sequence[str], sealed: int, status: IO[bytes]
+    command: Sequence[str], descriptors: Sequence[int]
 ) -> Iterator["subprocess.Popen[bytes]"]:
     try:
         process = subprocess.Popen(
@@ -128,7 +135,7 @@ def _started(
             bufsize=0,
             cwd="/",
             env={},
-            pass_fds=(sealed, status.fileno()),
+            pass_fds=descriptors,
             start_new_session=True,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
