@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from redrive.policies.hook_protocol import HookInput, dump_input
 from redrive.policies.hook_settings import matches
@@ -102,12 +103,15 @@ class HookPolicy(Policy):
     def __init__(self, code: HookCode) -> None:
         lane, kind = EVENTS[code.event]
         self._code = code
-        self.name = code.name
-        self.version = code.version.removeprefix("sha256:")[:12]
-        self.lane = lane
-        self.on = (kind.value,)
-        self.reducers = {"calls": _OpenCalls()} if code.event == "PostToolUse" else {}
-        self.unenforced = code.unenforced
+        # What other policies declare on their class is known here only when a hook is named.
+        vars(self).update(
+            name=code.name,
+            version=code.version.removeprefix("sha256:")[:12],
+            lane=lane,
+            on=(kind.value,),
+            reducers={"calls": _OpenCalls()} if code.event == "PostToolUse" else {},
+            unenforced=code.unenforced,
+        )
 
     def evaluate(self, event: PolicyEvent, state: State) -> Action | None:
         """Give what the hook answered, once it did.
@@ -134,21 +138,21 @@ class HookPolicy(Policy):
     def input(self, event: PolicyEvent, state: State) -> HookInput | None:
         """Give what the hook is told of an event; `None` where it would not be called."""
         code = self._code
-        common = {
-            "hook_event_name": code.event,
-            "session_id": event.session_id.partition(":")[2] or event.session_id,
-            "cwd": state.cwd if state.cwd is not None else UNSET,
-            "permission_mode": "default",
-        }
+        told = HookInput(
+            hook_event_name=code.event,
+            session_id=event.session_id.partition(":")[2] or event.session_id,
+            cwd=state.cwd if state.cwd is not None else UNSET,
+            permission_mode="default",
+        )
         if code.event == "Stop":
             if not event.ends_turn:
                 return None
             text = event.text or ""
-            return HookInput(**common, stop_hook_active=False, last_assistant_message=text)
-        told = self._call(event, state)
-        if told is None or not matches(code.matcher, str(told["tool_name"])):
+            return replace(told, stop_hook_active=False, last_assistant_message=text)
+        call = self._call(event, state)
+        if call is None or not matches(code.matcher, str(call["tool_name"])):
             return None
-        return HookInput(**common, **told, tool_use_id=event.call_id or UNSET)
+        return replace(told, **call, tool_use_id=event.call_id or UNSET)
 
     def _call(self, event: PolicyEvent, state: State) -> dict[str, Any] | None:
         payload = payload_of(event)

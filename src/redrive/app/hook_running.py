@@ -16,7 +16,7 @@ from redrive.app.policy_messages import Answer, Outside, PolicyCode
 from redrive.errors import ContainmentError, UsageError, quote
 from redrive.policies.claude_hook import UNENFORCED, ClaudeHook, read_version, run_hook
 from redrive.policies.hook_protocol import Action, HookDecision, parse_input
-from redrive.policies.hook_settings import read_settings
+from redrive.policies.hook_settings import parse_settings
 from redrive.sandbox.bubblewrap import INSTALL_HINT, find_bubblewrap
 
 HOOK_PREFIX, SETTINGS_PREFIX = "hook:", "settings:"
@@ -56,9 +56,11 @@ def find_hooks(spec: str) -> list[PolicyCode]:
 
 def _from_settings(spec: str, path: Path) -> list[PolicyCode]:
     try:
-        settings = read_settings(path.read_bytes())
+        settings = parse_settings(path.read_bytes())
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}", hint="settings:.claude/settings.json") from error
+        raise UsageError(
+            f"{path}: {error.strerror}", hint="settings:.claude/settings.json"
+        ) from error
     project = path.resolve().parent.parent if path.parent.name == ".claude" else Path.cwd()
     codes = []
     for setting in settings:
@@ -136,9 +138,7 @@ def answer_hook(code: PolicyCode, outside: Outside) -> Answer:
     if first.fault or first.action != Action.NONE or first.context:
         second = _answer(run_hook(hook, told))
         if (second.action, second.fault) != (first.action, first.fault):
-            fault = (
-                f"answers differently when asked again: {_word(first)}, then {_word(second)}"
-            )
+            fault = f"answers differently when asked again: {_word(first)}, then {_word(second)}"
             first = HookAnswer(first.action, first.reason, fault=fault)
     return Answer(value=Raw(msgspec.json.encode(first)))
 

@@ -7,10 +7,13 @@ Source: DESIGN.md §8 "Specs".
 
 import re
 import subprocess
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import Path
 
 from redrive import canonical, plugins
+from redrive.app.hook_running import HOOK_PREFIX, SETTINGS_PREFIX, find_hooks
+from redrive.app.policy_listing import declared_lane
 from redrive.app.policy_messages import PolicyCode
 from redrive.audit.tools import TOOLS_VERSION
 from redrive.audit.verification import CHECKS_VERSION
@@ -23,6 +26,24 @@ _FILE_SPEC = re.compile(r"(?P<path>.+\.py):(?P<name>[A-Za-z_]\w*)(?:@(?P<revisio
 _GIT_TIMEOUT_S = 30
 SPEC_HINT = "a policy's name, PATH.py:NAME, or PATH.py:NAME@GIT-REVISION"
 _PACKAGE = "redrive.policies"
+
+
+def find_policies(specs: Sequence[str]) -> list[PolicyCode]:
+    """Read the code of each policy named, in order; a settings file may name several hooks.
+
+    Raises:
+        UsageError: a policy is named twice; else as `find_policy`.
+    """
+    codes: list[PolicyCode] = []
+    for spec in specs:
+        is_hook = spec.startswith((HOOK_PREFIX, SETTINGS_PREFIX))
+        codes += find_hooks(spec) if is_hook else [find_policy(spec)]
+    seen: set[str] = set()
+    for code in codes:
+        if code.spec in seen:
+            raise UsageError(f"policy {code.spec} is named twice", hint="name each once")
+        seen.add(code.spec)
+    return codes
 
 
 def find_policy(spec: str) -> PolicyCode:
@@ -93,6 +114,7 @@ def _make(
         libraries=libraries,
         digest=canonical.value_digest(parts),
         findings=scan_source(code.text, code.file, texts.get),
+        lane=declared_lane(code.text, attribute),
     )
 
 

@@ -29,6 +29,7 @@ class PolicyCode(msgspec.Struct, frozen=True):
         digest: sha256 of all of its code, and of the versions of its libraries.
         findings: what the static scan found; such a policy is not loaded.
         hook: a foreign hook, as JSON; absent for Python policies.
+        lane: as its text declares it, for a policy that cannot be loaded.
     """
 
     spec: str
@@ -39,6 +40,7 @@ class PolicyCode(msgspec.Struct, frozen=True):
     digest: str = ""
     findings: tuple[ScanFinding, ...] = ()
     hook: Raw | None = None
+    lane: str = "observer"
 
 
 class Load(msgspec.Struct, frozen=True, tag="load"):

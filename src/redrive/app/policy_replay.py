@@ -16,8 +16,19 @@ import msgspec
 from msgspec.structs import replace
 
 from redrive import canonical, plugins
+from redrive.app.hook_policy import HOOK
+from redrive.app.hook_running import answer_hook
 from redrive.app.policy_asking import Asking
-from redrive.app.policy_messages import Finished, Load, Loaded, PolicyCode, PolicyOutcome, Run
+from redrive.app.policy_messages import (
+    Answer,
+    Finished,
+    Load,
+    Loaded,
+    Outside,
+    PolicyCode,
+    PolicyOutcome,
+    Run,
+)
 from redrive.app.policy_pool import MEMORY_BYTES, TIMEOUT_S, PolicyPool
 from redrive.compare.policy_report import (
     CannotEvaluate,
@@ -107,46 +118,65 @@ def replay_policies(
         UsageError: an inference is missing and nothing may compute it; names the event.
         ModelError: the model failed.
     """
+    if not codes:
+        raise UsageError("no policy is named", hint="--policy NAME, or --policy PATH.py:NAME")
     names = sorted(row.session_id for row in rows)
-    _check_names(codes)
+    sound = [number for number, code in enumerate(codes) if not code.findings]
+    load = Load(
+        policies=tuple(codes[number] for number in sound),
+        store=str(request.store_path),
+        recheck_all=request.recheck_all,
+        is_strict=request.is_strict,
+        memory_bytes=request.memory_bytes,
+    )
     with ExitStack() as held:
         asking = _open_asking(store, request, held)
-        sound = [number for number, code in enumerate(codes) if not code.findings]
-        load = Load(
-            policies=tuple(codes[number] for number in sound),
-            store=str(request.store_path),
-            recheck_all=request.recheck_all,
-            is_strict=request.is_strict,
-            memory_bytes=request.memory_bytes,
-        )
         pool = PolicyPool(
-            load, n_workers=request.n_workers, timeout_s=request.timeout_s, answer=asking.answer
+            load,
+            n_workers=request.n_workers,
+            timeout_s=request.timeout_s,
+            answer=_answering(load, asking),
         )
         held.callback(pool.close)
         loaded = pool.start()
         _check_declarations(loaded)
-        results: dict[str, Finished] = {}
-        is_partial = False
-        try:
-            for finished in pool.replay(names):
-                results[finished.session_id] = finished
-                progress(len(results), len(names), finished.session_id)
-        except KeyboardInterrupt:
-            is_partial = True
-        progress(len(results), len(names), "")
-        done = [results[name] for name in names if name in results]
-        builder = _Builder(request, redact, asking, done)
-        reports = builder.reports(codes, sound, loaded)
-        return PolicyDocument(
-            reports=reports,
-            sessions=tuple(finished.session_id for finished in done),
-            branches=request.branches,
-            is_partial=is_partial,
-            sessions_left=tuple(name for name in names if name not in results),
-            nets=NETS,
-            lets_through=loaded.lets_through,
-            redaction=request.redaction,
-        )
+        results = _collect(pool, names, progress)
+    done = [results[name] for name in names if name in results]
+    builder = _Builder(request, redact, asking, done)
+    return PolicyDocument(
+        reports=builder.reports(codes, sound, loaded),
+        sessions=tuple(finished.session_id for finished in done),
+        branches=request.branches,
+        is_partial=len(done) < len(names),
+        sessions_left=tuple(name for name in names if name not in results),
+        nets=NETS,
+        lets_through=loaded.lets_through,
+        redaction=request.redaction,
+    )
+
+
+def _collect(pool: PolicyPool, names: Sequence[str], progress: Progress) -> dict[str, Finished]:
+    """Replay the sessions; an interruption ends it with what is done."""
+    results: dict[str, Finished] = {}
+    try:
+        for finished in pool.replay(names):
+            results[finished.session_id] = finished
+            progress(len(results), len(names), finished.session_id)
+    except KeyboardInterrupt:
+        pass
+    progress(len(results), len(names), "")
+    return results
+
+
+def _answering(load: Load, asking: Asking) -> Callable[[Outside], Answer]:
+    """Answer what workers ask: hooks by running them, inferences from cache or model."""
+
+    def answer(outside: Outside) -> Answer:
+        if outside.kind == HOOK:
+            return answer_hook(load.policies[outside.policy], outside)
+        return asking.answer(outside)
+
+    return answer
 
 
 def judge_event(
@@ -177,16 +207,6 @@ def _open_asking(store: Store, request: ReplayRequest, held: ExitStack) -> Askin
         opened = plugins.load(plugins.MODELS, spec.kind)
         model = held.enter_context(closing(opened(spec.argument, ModelOptions())))
     return Asking(store.policies, request.model, model, is_offline=request.is_offline)
-
-
-def _check_names(codes: Sequence[PolicyCode]) -> None:
-    if not codes:
-        raise UsageError("no policy is named", hint="--policy NAME, or --policy PATH.py:NAME")
-    seen: set[str] = set()
-    for code in codes:
-        if code.spec in seen:
-            raise UsageError(f"policy {code.spec} is named twice", hint="name each once")
-        seen.add(code.spec)
 
 
 def _check_declarations(loaded: Loaded) -> None:
@@ -233,7 +253,7 @@ class _Builder:
         """Report a policy that was not run, since its code breaks the rules."""
         return self._add_up(
             code,
-            no_spec(code.attribute),
+            no_spec(code.attribute, code.lane),
             [],
             faults,
             [Unreplayable(f.session_id, "the policy was not loaded") for f in self._done],

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
+from redrive.app.hook_policy import HOOK
 from redrive.app.policy_context import lines_before, text_of
 from redrive.app.policy_judging import LivePolicy
 from redrive.app.policy_messages import PolicyOutcome
@@ -225,6 +226,10 @@ class SessionReplay:
 
     def _infer(self, number: int, name: str, event: PolicyEvent, state: State, frame: Frame) -> Any:
         """Ask for an inference: each is made once per event, and two at most per turn."""
+        if name == HOOK:
+            answer = self._ask(number, HOOK, name, event, state)
+            missing = CannotEvaluate(self._ref(event), str(answer), HOOK)
+            return missing if isinstance(answer, str) else raw_value(answer)
         known = self._asked.setdefault((frame.segment, name), {})
         if event.seq in known:
             return known[event.seq]

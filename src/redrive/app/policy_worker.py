@@ -19,6 +19,7 @@ import msgspec
 from msgspec import Raw
 
 from redrive import canonical
+from redrive.app.hook_policy import HookCode, HookPolicy
 from redrive.app.policy_judging import LivePolicy
 from redrive.app.policy_messages import (
     Answer,
@@ -96,6 +97,7 @@ class Worker:
             else open_store(Path(load.store), create=False, read_only=True)
         )
         self._policies: list[LivePolicy] = []
+        self._hooks: dict[int, HookPolicy] = {}
 
     def prepare(self) -> Loaded:
         """Import libraries, seal the process, load the policies."""
@@ -116,6 +118,8 @@ class Worker:
             wrong.append((found.message, found.hint) if isinstance(found, PluginError) else None)
             specs.append(found.spec if isinstance(found, LivePolicy) else None)
             if isinstance(found, LivePolicy):
+                if code.hook is not None:
+                    self._hooks[len(self._policies)] = _hook_of(code)
                 self._policies.append(found)
         return Loaded(tuple(specs), tuple(faults), tuple(wrong), tuple(LET_THROUGH))
 
@@ -178,6 +182,10 @@ class Worker:
 
     def _ask_for(self, session_id: str) -> Any:
         def ask(policy: int, kind: str, name: str, event: PolicyEvent, state: State) -> Raw | str:
+            ref = f"{session_id}#{event.id}"
+            if kind == HOOK:
+                request = Raw(self._hooks[policy].request(event, state))
+                return self._outside(Outside(policy, kind, name, ref, request))
             if self._load.is_strict:
                 return f"strict mode, and no recorded inference {name}"
             inference = INFERENCES.get(name)
@@ -185,14 +193,17 @@ class Worker:
                 return f"no inference named {name}"
             question = inference.ask(event, state)
             request = Raw(canonical.encode(question))
-            ref = f"{session_id}#{event.id}"
-            self._channel.send(Outside(policy, kind, name, ref, request))
-            answer = self._channel.receive()
-            if not isinstance(answer, Answer) or answer.value is None:
-                return getattr(answer, "missing", None) or "no answer"
-            return answer.value
+            return self._outside(Outside(policy, kind, name, ref, request))
 
         return ask
+
+    def _outside(self, question: Outside) -> Raw | str:
+        """Ask the replay, and wait for its answer."""
+        self._channel.send(question)
+        answer = self._channel.receive()
+        if not isinstance(answer, Answer) or answer.value is None:
+            return getattr(answer, "missing", None) or "no answer"
+        return answer.value
 
 
 def _open_status(descriptor: int | None) -> memoryview | None:
@@ -202,8 +213,14 @@ def _open_status(descriptor: int | None) -> memoryview | None:
     return memoryview(mmap.mmap(descriptor, STATUS_WORDS * 8)).cast("q")
 
 
+def _hook_of(code: PolicyCode) -> HookPolicy:
+    return HookPolicy(msgspec.json.decode(code.hook or b"", type=HookCode))
+
+
 def _load_policy(sealed: Sealed, code: PolicyCode) -> LivePolicy:
-    assert code.code is not None  # noqa: S101 - hooks have an adapter of their own
+    if code.code is None:
+        hook = _hook_of(code)
+        return LivePolicy(lambda: _hook_of(code), read_spec(hook), lambda _: "", sealed)
     loaded = import_policy(sealed, code.code, code.attribute, libraries=code.libraries)
     make: Callable[[], Any] = loaded if isinstance(loaded, type) else lambda: loaded
     files = (code.code.file, *[file for file, _ in code.code.siblings.values()])

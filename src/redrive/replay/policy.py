@@ -184,7 +184,7 @@ class PolicySpec(msgspec.Struct, frozen=True):
         return bool(self.customs) and event.kind is Kind.CUSTOM and event.name in self.customs
 
 
-def no_spec(name: str) -> PolicySpec:
+def no_spec(name: str, lane: str) -> PolicySpec:
     """Give the spec of a policy that could not be loaded, of which nothing is known."""
     return PolicySpec(
         name=name,
@@ -192,7 +192,7 @@ def no_spec(name: str) -> PolicySpec:
         on=(),
         kinds=frozenset(),
         customs=frozenset(),
-        lane=Lane.OBSERVER,
+        lane=Lane(lane),
         cooldown_ns=None,
         per_segment=None,
         critical=False,

@@ -11,7 +11,7 @@ import click
 from redrive import canonical
 from redrive.app.policy_asking import dump_cache, read_cache
 from redrive.app.policy_listing import list_policies
-from redrive.app.policy_loading import find_policy
+from redrive.app.policy_loading import find_policies
 from redrive.app.policy_pool import MEMORY_BYTES, TIMEOUT_S
 from redrive.app.policy_replay import AUGMENTED, STRICT, ReplayRequest, replay_policies
 from redrive.cli import output
@@ -88,7 +88,7 @@ def list_verb(*, as_json: bool) -> int:
 @click.pass_obj
 def replay_verb(store: str | None, /, **options: Any) -> int:
     """Replay policies over stored sessions: where would they have fired?"""
-    codes = [find_policy(spec) for spec in options["policies"]]
+    codes = find_policies(options["policies"])
     with opened_store(store) as opened:
         if options["cache"]:
             added = read_cache(opened.policies, Path(options["cache"]))
