@@ -7,7 +7,7 @@ Source: DESIGN.md §7; the public "Hooks reference" of Claude Code.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -88,7 +88,7 @@ class _OpenCalls(Reducer):
     """Keeps the arguments of calls, which `PostToolUse` is told again."""
 
     on = ("tool.call",)
-    initial: Table[str, _Asked] = Table()
+    initial: ClassVar[Table[str, _Asked]] = Table()
 
     def fold(self, value: Table[str, _Asked], event: PolicyEvent) -> Table[str, _Asked]:
         """Note a call."""

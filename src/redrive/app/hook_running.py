@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Raw
 
 from redrive.app.hook_policy import EVENTS, HookAnswer, HookCode
-from redrive.app.policy_messages import Answer, Outside, PolicyCode
+from redrive.app.policy_messages import Answer, Outside, PolicyCode, raw_bytes
 from redrive.errors import ContainmentError, UsageError, quote
 from redrive.policies.claude_hook import UNENFORCED, ClaudeHook, read_version, run_hook
 from redrive.policies.hook_protocol import Action, HookDecision, parse_input
@@ -62,7 +62,7 @@ def _from_settings(spec: str, path: Path) -> list[PolicyCode]:
             f"{path}: {error.strerror}", hint="settings:.claude/settings.json"
         ) from error
     project = path.resolve().parent.parent if path.parent.name == ".claude" else Path.cwd()
-    codes = []
+    codes: list[PolicyCode] = []
     for setting in settings:
         if setting.event not in EVENTS or setting.unsupported:
             continue
@@ -123,8 +123,7 @@ def answer_hook(code: PolicyCode, outside: Outside) -> Answer:
     Raises:
         ContainmentError: there is no proven sandbox.
     """
-    assert code.hook is not None  # noqa: S101 - only hooks are asked so
-    found = msgspec.json.decode(bytes(code.hook), type=HookCode)
+    found = msgspec.json.decode(raw_bytes(code.hook), type=HookCode)
     hook = ClaudeHook(
         name=found.name,
         event=found.event,

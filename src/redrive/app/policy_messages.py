@@ -6,7 +6,7 @@ Knows shapes and frames. Must not know who sends what when (`policy_worker`, `po
 from typing import Any
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw, UnsetType
 
 from redrive.compare.policy_report import CannotEvaluate, FireView, PolicyFault
 from redrive.replay.invariants import Tested
@@ -39,7 +39,7 @@ class PolicyCode(msgspec.Struct, frozen=True):
     libraries: tuple[str, ...] = ()
     digest: str = ""
     findings: tuple[ScanFinding, ...] = ()
-    hook: Raw | None = None
+    hook: Raw | UnsetType = UNSET
     lane: str = "observer"
 
 
@@ -73,7 +73,7 @@ class Run(msgspec.Struct, frozen=True, tag="run"):
 class Answer(msgspec.Struct, frozen=True, tag="answer"):
     """The reply to `Outside`: a value, or why there is none."""
 
-    value: Raw | None = None
+    value: Raw | UnsetType = UNSET
     missing: str | None = None
 
 
@@ -129,6 +129,11 @@ class Finished(msgspec.Struct, frozen=True, tag="finished"):
     events: int = 0
     outcomes: tuple[PolicyOutcome, ...] = ()
     error: str | None = None
+
+
+def raw_bytes(value: Raw | UnsetType) -> bytes:
+    """Give the bytes of a value; none where it is absent."""
+    return b"" if isinstance(value, UnsetType) else bytes(value)
 
 
 ToWorker = Load | Run | Answer

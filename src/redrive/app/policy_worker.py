@@ -16,10 +16,10 @@ from types import TracebackType
 from typing import Any
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, UnsetType
 
 from redrive import canonical
-from redrive.app.hook_policy import HookCode, HookPolicy
+from redrive.app.hook_policy import HOOK, HookCode, HookPolicy
 from redrive.app.policy_judging import LivePolicy
 from redrive.app.policy_messages import (
     Answer,
@@ -32,6 +32,7 @@ from redrive.app.policy_messages import (
     Run,
     decode_to_worker,
     frame,
+    raw_bytes,
     split_frame,
 )
 from redrive.app.policy_session import SessionReplay
@@ -118,7 +119,7 @@ class Worker:
             wrong.append((found.message, found.hint) if isinstance(found, PluginError) else None)
             specs.append(found.spec if isinstance(found, LivePolicy) else None)
             if isinstance(found, LivePolicy):
-                if code.hook is not None:
+                if not isinstance(code.hook, UnsetType):
                     self._hooks[len(self._policies)] = _hook_of(code)
                 self._policies.append(found)
         return Loaded(tuple(specs), tuple(faults), tuple(wrong), tuple(LET_THROUGH))
@@ -201,7 +202,7 @@ class Worker:
         """Ask the replay, and wait for its answer."""
         self._channel.send(question)
         answer = self._channel.receive()
-        if not isinstance(answer, Answer) or answer.value is None:
+        if not isinstance(answer, Answer) or isinstance(answer.value, UnsetType):
             return getattr(answer, "missing", None) or "no answer"
         return answer.value
 
@@ -214,7 +215,7 @@ def _open_status(descriptor: int | None) -> memoryview | None:
 
 
 def _hook_of(code: PolicyCode) -> HookPolicy:
-    return HookPolicy(msgspec.json.decode(code.hook or b"", type=HookCode))
+    return HookPolicy(msgspec.json.decode(raw_bytes(code.hook), type=HookCode))
 
 
 def _load_policy(sealed: Sealed, code: PolicyCode) -> LivePolicy:
