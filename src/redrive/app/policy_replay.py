@@ -179,25 +179,55 @@ def _answering(load: Load, asking: Asking) -> Callable[[Outside], Answer]:
     return answer
 
 
-def judge_event(
-    codes: Sequence[PolicyCode],
-    session_id: str,
-    lines: Sequence[str],
-    event_id: str,
-    timeout_s: float,
-) -> tuple[Loaded, Finished]:
-    """Judge one event of a session that lies in no store, as `policy hook` does."""
-    load = Load(policies=tuple(codes), store=None, is_strict=True, memory_bytes=MEMORY_BYTES)
-    pool = PolicyPool(load, n_workers=1, timeout_s=timeout_s, answer=_refuse)
-    with closing(pool):
-        loaded = pool.start()
+class LivePool:
+    """One policy in one worker, for sessions that lie in no store; see `policy_live`.
+
+    Raises:
+        PluginError: the policy does not load.
+    """
+
+    def __init__(
+        self,
+        code: PolicyCode,
+        answer: Callable[[Outside], Answer] | None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
+        load = Load(
+            policies=(code,), store=None, is_strict=answer is None, memory_bytes=MEMORY_BYTES
+        )
+        self._pool = PolicyPool(
+            load, n_workers=1, timeout_s=timeout_s, answer=answer or _refuse_to_answer
+        )
+        loaded = self._pool.start()
         _check_declarations(loaded)
-        run = Run(session_id, 0, lines=tuple(lines), only=event_id)
-        return loaded, next(iter(pool.replay([session_id], inline={session_id: run})))
+        fault, spec = loaded.faults[0], loaded.specs[0]
+        if spec is None:
+            self._pool.close()
+            what = "does not load" if fault is None else fault.what
+            raise PluginError(
+                f"policy {code.attribute}: {what}", where=fault.where if fault else ""
+            )
+        self.spec: PolicySpec = spec
+
+    def judge(self, session_id: str, lines: Sequence[str], only: str | None) -> PolicyOutcome:
+        """Replay a session given as event lines; with `only`, judge that event alone.
+
+        Raises:
+            PluginError: the session cannot be replayed.
+        """
+        run = Run(session_id, 0, lines=tuple(lines), only=only)
+        finished = next(iter(self._pool.replay([session_id], inline={session_id: run})))
+        if finished.error is not None:
+            raise PluginError(f"{session_id} cannot be replayed: {finished.error}")
+        return finished.outcomes[0]
+
+    def close(self) -> None:
+        """End the worker."""
+        self._pool.close()
 
 
-def _refuse(_: object) -> Any:
-    raise UsageError("the live hook computes no inference")
+def _refuse_to_answer(outside: Outside) -> Answer:
+    return Answer(missing=f"nothing computes {outside.name}")
 
 
 def _open_asking(store: Store, request: ReplayRequest, held: ExitStack) -> Asking:
