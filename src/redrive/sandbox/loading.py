@@ -180,19 +180,24 @@ class _Loader:
         self._builtins = self._make_builtins()
 
     def load(self, file: str, text: str, name: str) -> ModuleType:
-        """Run one text as a module of that private name."""
+        """Run one text as a module of that private name; a second call gives the same module."""
+        if name in self._loaded:
+            return self._loaded[name]
         code: CodeType = compile(text, file, "exec", dont_inherit=True)
         self._sealed.add_policy_file(file)
         module = ModuleType(name)
         package = self._source.package
         vars(module).update(__file__=file, __package__=package, __builtins__=self._builtins)
-        # Dataclasses and structs of the file look their own module up by name.
-        sys.modules[name] = module
+        # Dataclasses and structs look their module up by name; modules may import one another.
+        self._loaded[name] = sys.modules[name] = module
         was_armed = self._sealed.is_armed
         self._sealed.is_armed = True
         try:
             # The policy's own text: running it is what the user asks for.
             exec(code, vars(module))  # noqa: S102 # nosec B102
+        except BaseException:
+            del self._loaded[name], sys.modules[name]
+            raise
         finally:
             self._sealed.is_armed = was_armed
         return module
@@ -217,10 +222,7 @@ class _Loader:
     ) -> ModuleType:
         """Import what a policy may import: pure or declared modules, and those beside it."""
         if level == 0 and name in self._source.siblings:
-            if name not in self._loaded:
-                file, text = self._source.siblings[name]
-                self._loaded[name] = self.load(file, text, f"{self.private_name}.{name}")
-            return self._loaded[name]
+            return self.load(*self._source.siblings[name], f"{self.private_name}.{name}")
         if level == 0 and not is_importable(name, self._libraries):
             raise self._sealed.refuse(f"undeclared library: import {name}")
         return builtins.__import__(name, globals_, locals_, fromlist or (), level)

@@ -193,10 +193,12 @@ class _Scan(ast.NodeVisitor):
         if not isinstance(node.ctx, ast.Load):
             self._judge_write(node)
         name = self._dotted(node)
-        if name:
-            self._judge_use(node, name)
-        else:
+        if not name:
             self.generic_visit(node)
+            return
+        for word in tables.ATTRIBUTES.intersection(name.split(".")):
+            self._add(node, "dynamic code", word)
+        self._judge_use(node, name)
 
     def visit_Subscript(self, node: ast.Subscript) -> None:
         if not isinstance(node.ctx, ast.Load):
