@@ -120,6 +120,28 @@ def test_an_installed_module_is_read_and_not_run():
     assert "def canonical(" in source.text
 
 
+def test_an_installed_policy_runs_with_its_own_package(tmp_path):
+    folder = tmp_path / "own_package"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    (folder / "rules.py").write_text("N = 7")
+    (folder / "policy.py").write_text(
+        "from own_package.rules import N\nfrom . import rules\nfrom .rules import N as M\n"
+        "POLICY = rules.N + N + M"
+    )
+    code = (
+        "import os, sys; write = os.write; sys.path.insert(0, sys.argv[1])\n"
+        "from redrive.sandbox.loading import import_policy, read_policy_module\n"
+        "from redrive.sandbox.standins import seal\n"
+        "source = read_policy_module('own_package.policy')\n"
+        "policy = import_policy(seal(), source, 'POLICY')\n"
+        "write(1, repr([policy, source.find_sibling('rules'), source.find_sibling('x')]).encode())"
+    )
+    command = [sys.executable, "-B", "-c", code, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "[21, 'N = 7', None]"
+
+
 @pytest.mark.parametrize("name", ["redrive.absent", "absent.module", "math", ""])
 def test_a_module_without_source_is_an_error(name):
     with pytest.raises(UsageError, match="module"):

@@ -1,6 +1,6 @@
 import pytest
 
-from redrive.sandbox.modules import declared_libraries, find_imports, is_importable
+from redrive.sandbox.modules import declared_libraries, find_neighbours, is_importable
 
 
 @pytest.mark.parametrize(
@@ -18,9 +18,16 @@ def test_declared_libraries_are_read_without_running_the_policy(source, expected
     assert declared_libraries(source) == expected
 
 
-def test_imports_are_listed_wherever_they_stand():
-    source = "import a.b, c\ndef f():\n    from d.e import g\n    from . import h"
-    assert find_imports(source) == ("a", "c", "d")
+@pytest.mark.parametrize(
+    ("package", "expected"),
+    [("", ("a", "c", "d", "h", "own")), ("own.part", ("a", "h", "k"))],
+)
+def test_modules_beside_a_policy_are_found_wherever_they_are_imported(package, expected):
+    source = (
+        "import a.b, c\ndef f():\n    from d.e import g\n    from . import h\n"
+        "    from .. import i\nimport own.part.k.l\nfrom own.part import a"
+    )
+    assert find_neighbours(source, package) == expected
 
 
 @pytest.mark.parametrize(

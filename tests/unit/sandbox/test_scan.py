@@ -145,3 +145,17 @@ def test_modules_beside_the_policy_are_followed_once_and_named():
         ("folder/p.py", 3, "undeclared library: absent is imported"),
         ("folder/rules.py", 3, "clock: time.time"),
     ]
+
+
+def test_the_modules_of_a_policys_own_package_are_followed_too():
+    source = "from own.part import rules\nfrom .more import x\nimport own.other, own.part.rules"
+    texts = {"rules": "open('x')", "more": "import random", "other": "import time"}
+    findings = scan_source(source, "part/p.py", texts.get, package="own.part")
+    assert [(f.file, f.what) for f in findings] == [
+        ("part/more.py", "randomness: random is imported"),
+        ("part/rules.py", "file: open"),
+    ]
+
+
+def test_a_module_beside_the_policy_does_not_hide_one_of_the_standard_library():
+    assert scan_source("import json", "p.py", {"json": "open('x')"}.get) == ()

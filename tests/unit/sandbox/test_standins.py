@@ -92,6 +92,7 @@ LET_THROUGH_CODE = {
     "random.Random(seed)": "random.Random(4).random() == random.Random(4).random()",
     "time.localtime": "time.localtime(0).tm_year in (1969, 1970)",
     "hash() and id()": "hash('a') == hash('a') and id(event) > 0",
+    "waiting without a clock": "__import__('select').select([], [], [], 0) == ([], [], [])",
     "print and log": "print('seen') is None",
 }
 LET_THROUGH_CHILD = """
