@@ -3,6 +3,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from redrive.sandbox.refused import LET_THROUGH
 from redrive.sandbox.scan import scan_source
 from tests.unit.sandbox.effects import EFFECTS
@@ -203,6 +205,23 @@ def test_violations_are_bounded_and_taken_once():
         )
     )
     assert out == "[100, 'clock: time.time', 'clock: time.time', ()]"
+
+
+def test_numpy_draws_nothing_where_it_is_a_declared_library():
+    pytest.importorskip("numpy")
+    out = run_code(
+        SEALED.format(
+            before="import numpy as np, numpy.random",
+            after="calls = (np.random.rand, np.random.default_rng, np.random.RandomState,"
+            " np.random.PCG64, lambda: np.array([1, 2]).sum())\nfound = []\n"
+            "for call in calls:\n    try:\n        call()\n"
+            "    except BaseException as error:\n        pass\n"
+            "    found.append(len(sealed.take_violations()))\n"
+            "found.append(isinstance(1, np.random.Generator))\n"
+            "write(1, repr(found).encode())",
+        )
+    )
+    assert out == "[1, 1, 1, 1, 0, False]"
 
 
 def test_values_of_datetime_stay_what_they_were():
