@@ -19,13 +19,12 @@ from redrive.audit.tools import TOOLS_VERSION
 from redrive.audit.verification import CHECKS_VERSION
 from redrive.errors import PluginError, UsageError, quote
 from redrive.sandbox.loading import PolicySource, read_policy_file, read_policy_module
-from redrive.sandbox.modules import declared_libraries, find_imports
+from redrive.sandbox.modules import declared_libraries, find_neighbours, is_importable
 from redrive.sandbox.scan import scan_source
 
 _FILE_SPEC = re.compile(r"(?P<path>.+\.py):(?P<name>[A-Za-z_]\w*)(?:@(?P<revision>.+))?")
 _GIT_TIMEOUT_S = 30
 SPEC_HINT = "a policy's name, PATH.py:NAME, or PATH.py:NAME@GIT-REVISION"
-_PACKAGE = "redrive.policies"
 
 
 def find_policies(specs: Sequence[str]) -> list[PolicyCode]:
@@ -70,24 +69,7 @@ def _find_plugin(spec: str) -> PolicyCode:
         raise UsageError(f"no policy named {quote(spec)}", hint=f"known: {known}; or PATH.py:NAME")
     module, _, attribute = target.partition(":")
     source = read_policy_module(module)
-    extra = {name: _read_own(name) for name in _own_modules(source.text)}
-    return _make(spec, spec, attribute, _without_folders(source), extra)
-
-
-def _own_modules(text: str) -> list[str]:
-    """List the modules of redrive's own policies that a text reaches by imports, sorted."""
-    found: set[str] = set()
-    waiting = [text]
-    while waiting:
-        for name in find_imports(waiting.pop()):
-            if name.startswith(f"{_PACKAGE}.") and name not in found:
-                found.add(name)
-                waiting.append(_read_own(name))
-    return sorted(found)
-
-
-def _read_own(name: str) -> str:
-    return read_policy_module(name).text
+    return _make(spec, spec, attribute, _without_folders(source))
 
 
 def _make(
@@ -95,14 +77,13 @@ def _make(
     source: str,
     attribute: str,
     code: PolicySource,
-    extra: dict[str, str] | None = None,
 ) -> PolicyCode:
     texts = {name: text for name, (_, text) in code.siblings.items()}
     libraries = tuple(declared_libraries(code.text))
     parts = {
         "code": code.text,
         "name": attribute,
-        "beside": texts | (extra or {}),
+        "beside": texts,
         "libraries": {name: _version_of(name) for name in libraries},
         "facts": [TOOLS_VERSION, CHECKS_VERSION],
     }
@@ -113,7 +94,7 @@ def _make(
         code=code,
         libraries=libraries,
         digest=canonical.value_digest(parts),
-        findings=scan_source(code.text, code.file, texts.get),
+        findings=scan_source(code.text, code.file, code.find_sibling, package=code.package),
         lane=declared_lane(code.text, attribute),
     )
 
@@ -144,9 +125,9 @@ def _read_revision(path: Path, revision: str) -> PolicySource:
     siblings: dict[str, tuple[str, str]] = {}
     waiting = [text]
     while waiting:
-        for name in find_imports(waiting.pop()):
+        for name in find_neighbours(waiting.pop()):
             beside = path.parent / f"{name}.py"
-            if "." in name or name in siblings:
+            if name in siblings or is_importable(name, ()):
                 continue
             found = _git_show(beside, revision)
             if found is not None:

@@ -156,8 +156,11 @@ class Worker:
         )
         try:
             outcomes = session.run(run.only)
-        except (RedriveError, ValueError) as error:
-            return Finished(run.session_id, run.number, head, error=str(error).split("\n")[0])
+        except RedriveError as error:
+            return Finished(run.session_id, run.number, head, error=error.message)
+        except Exception as error:  # noqa: BLE001 - stderr is sealed: this alone tells of it
+            what = _fault_of_ours(error)
+            return Finished(run.session_id, run.number, head, error=what)
         path = build_trajectory(index).node_path
         return Finished(run.session_id, run.number, head, path, len(index), outcomes)
 
@@ -205,6 +208,16 @@ class Worker:
         if not isinstance(answer, Answer) or isinstance(answer.value, UnsetType):
             return getattr(answer, "missing", None) or "no answer"
         return answer.value
+
+
+def _fault_of_ours(error: Exception) -> str:
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    place = (
+        "" if last is None else f" at {last.tb_frame.f_globals.get('__name__')}:{last.tb_lineno}"
+    )
+    return f"a fault of redrive itself: {type(error).__name__}: {error}{place}".split("\n")[0]
 
 
 def _open_status(descriptor: int | None) -> memoryview | None:

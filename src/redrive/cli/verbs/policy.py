@@ -28,6 +28,8 @@ from redrive.stores.port import Store
 _MB = 1024 * 1024
 _OTHERS: dict[str, tuple[str, str]] = {
     "annotate": ("redrive.cli.verbs.policy_labels", "annotate_verb"),
+    "diff": ("redrive.cli.verbs.policy_live", "diff_verb"),
+    "hook": ("redrive.cli.verbs.policy_live", "hook_verb"),
     "precision": ("redrive.cli.verbs.policy_labels", "precision_verb"),
 }
 
@@ -94,12 +96,12 @@ def replay_verb(store: str | None, /, **options: Any) -> int:
             added = read_cache(opened.policies, Path(options["cache"]))
             output.say(f"redrive: {added} answers taken from {options['cache']}")
         rows, damaged = chosen_sessions(opened, options["sessions"] or ("all",))
-        request = _read_request(opened.path, options)
+        request = read_request(opened.path, options)
         document = replay_policies(
-            opened, codes, rows, request, _redactor(), output.progress("policy replay")
+            opened, codes, rows, request, new_redactor(), output.progress("policy replay")
         )
         if options["export_cache"]:
-            _write_file(options["export_cache"], b"".join(dump_cache(opened.policies)))
+            write_file(options["export_cache"], b"".join(dump_cache(opened.policies)))
         _keep(opened, document)
     for session in damaged:
         output.say(f"redrive: {session.session_id}: {session.fault}")
@@ -108,7 +110,12 @@ def replay_verb(store: str | None, /, **options: Any) -> int:
     return worst([code, *([Exit.VIOLATED] if damaged else [])])
 
 
-def _read_request(path: Path, options: dict[str, Any]) -> ReplayRequest:
+def read_request(path: Path, options: dict[str, Any]) -> ReplayRequest:
+    """Read the options that replaying verbs share.
+
+    Raises:
+        UsageError: two of them exclude each other.
+    """
     if options["offline"] and options["mode"] == STRICT:
         raise UsageError("--offline reads inferences, --mode strict uses none", hint="give one")
     return ReplayRequest(
@@ -116,16 +123,19 @@ def _read_request(path: Path, options: dict[str, Any]) -> ReplayRequest:
         model=options["model"],
         is_strict=options["mode"] == STRICT,
         is_offline=options["offline"],
-        recheck_all=options["recheck"] == "all",
-        branches=options["branches"],
+        recheck_all=options.get("recheck") == "all",
+        branches=options.get("branches", "head"),
         n_workers=options["workers"] or os.cpu_count() or 1,
-        timeout_s=options["timeout_s"],
-        memory_bytes=options["memory_mb"] * _MB,
+        timeout_s=options.get("timeout_s", TIMEOUT_S),
+        memory_bytes=options.get("memory_mb", MEMORY_BYTES // _MB) * _MB,
         redaction=RULES_VERSION,
     )
 
 
 class _Plain:
+    def json(self, data: bytes) -> bytes:
+        return data
+
     def redact_excerpt(self, text: str, limit: int) -> str:
         return text[:limit]
 
@@ -133,7 +143,8 @@ class _Plain:
         return value
 
 
-def _redactor() -> _Plain:
+def new_redactor() -> _Plain:
+    """Give what takes secrets out of reports."""
     return _Plain()
 
 
@@ -142,17 +153,17 @@ RULES_VERSION = "none"
 
 def _show(document: PolicyDocument, options: dict[str, Any]) -> None:
     if options["html"]:
-        _write_file(options["html"], html_page(document).encode("utf-8", "backslashreplace"))
+        write_file(options["html"], html_page(document).encode("utf-8", "backslashreplace"))
     if options["junit"]:
         limit = options["max_fires"] or 0
-        _write_file(options["junit"], policy_junit(document, options["branches"], limit))
+        write_file(options["junit"], policy_junit(document, options["branches"], limit))
     if options["as_json"]:
         output.write_json(document)
     else:
         output.write_lines(policy_lines(document))
 
 
-def _write_file(name: str, data: bytes) -> None:
+def write_file(name: str, data: bytes) -> None:
     """Write a file that the user named.
 
     Raises:
