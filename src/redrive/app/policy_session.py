@@ -142,7 +142,7 @@ class SessionReplay:
 
     def _take(self, raw: Event, frame: Frame, stage: int, only: str | None) -> Frame:
         """Judge an event on the state before it, and give the state after it."""
-        ends = stage >= 0 and bool(self.plan.ends[stage]) and raw.kind is Kind.MODEL_RESPONSE
+        ends = stage >= 0 and self.plan.ends[stage] == raw.seq
         event = view(raw, ends_turn=ends)
         if only is None or event.id == only:
             for number, policy in enumerate(self.policies):

@@ -37,9 +37,9 @@ class YesOrNo(msgspec.Struct, frozen=True):
     version: str
     system: str
 
-    def ask(self, event: PolicyEvent, state: State) -> Question:  # noqa: ARG002 - the protocol's
+    def ask(self, event: PolicyEvent, state: State) -> Question:
         """Ask about the end of what was said: a claim stands at the beginning or the end."""
-        text = event.text or ""
+        text = event.text or state.last_text
         if len(text) > _TEXT_CHARS:
             half = _TEXT_CHARS // 2
             text = f"{text[:half]}\n…\n{text[-half:]}"

@@ -45,7 +45,8 @@ class FoldPlan:
         stages: per stage its live events' seqs, in order. Stages come after those they go on from.
         parents: per stage the stage that it goes on from; -1 for the beginning of a path.
         actors: per stage its actor's number.
-        ends: per stage 1 where it is a decision without calls, after which the agent stopped.
+        ends: per stage that is a decision without calls, after which the agent stopped, the seq of
+            its last answer; -1 for every other stage.
         leaves: per node its newest leaf.
     """
 
@@ -54,7 +55,7 @@ class FoldPlan:
     stages: Sequence[Sequence[int]]
     parents: Sequence[int]
     actors: Sequence[int]
-    ends: bytes
+    ends: Sequence[int]
     leaves: Sequence[int]
 
     def seqs(self) -> Iterator[int]:
@@ -146,18 +147,18 @@ class _Cutter:
 
 def _find_ends(
     index: SessionIndex, stages: Sequence[Sequence[int]], parents: Sequence[int]
-) -> bytes:
-    """Mark the decisions without calls that no other decision followed before a user message."""
+) -> "array[int]":
+    """Find the decisions without calls that no other decision followed before a user message."""
     calls, answers = KIND_CODE[Kind.TOOL_CALL], KIND_CODE[Kind.MODEL_RESPONSE]
     user = KIND_CODE[Kind.USER_MESSAGE]
-    ends = bytearray(len(stages))
+    ends = array("q", [NONE]) * len(stages)
     goes_on = bytearray(len(stages))  # a decision stands at or below, before any user message
     for stage in range(len(stages) - 1, -1, -1):
         kinds = {index.kinds[seq] for seq in stages[stage]}
         is_decision = calls in kinds or answers in kinds
-        if is_decision and calls not in kinds and not goes_on[stage]:
-            ends[stage] = 1
+        if answers in kinds and calls not in kinds and not goes_on[stage]:
+            ends[stage] = next(s for s in reversed(stages[stage]) if index.kinds[s] == answers)
         is_going = is_decision or (goes_on[stage] and user not in kinds)
         if is_going and parents[stage] != NONE:
             goes_on[parents[stage]] = 1
-    return bytes(ends)
+    return ends
