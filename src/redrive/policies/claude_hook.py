@@ -18,7 +18,13 @@ import msgspec
 
 from redrive import canonical
 from redrive.errors import UsageError
-from redrive.policies.hook_protocol import HookDecision, HookInput, dump_input, parse_decision
+from redrive.policies.hook_protocol import (
+    EXIT_BLOCK,
+    HookDecision,
+    HookInput,
+    dump_input,
+    parse_decision,
+)
 from redrive.policies.hook_settings import matches
 from redrive.sandbox.bubblewrap import run_confined
 from redrive.sandbox.confinement import (
@@ -42,8 +48,18 @@ UNENFORCED = (
     "memory: what the hook writes is gone after each call, so it starts anew at every event",
     "files: the hook sees the project as it is now, not as it was at the event",
     "transcript: transcript_path names an empty file",
+    "effects: a hook that must write or reach a server fails; where it shows, there is no decision",
 )
 _NOT_FOUND = (126, 127)
+# What programs say, at the end of a line, when the sandbox refused them something. A shell then
+# exits with 2 of its own accord, which is no decision of the hook.
+_REFUSED = re.compile(
+    r"(?:Cannot fork|Resource temporarily unavailable|Cannot allocate memory|Out of space"
+    r"|MemoryError|No space left on device|Read-only file system|File too large"
+    r"|Too many open files|Network is unreachable|Could not resolve host.*|Connection refused"
+    r"|Temporary failure in name resolution|Name or service not known|Operation not permitted)\.?$",
+    re.MULTILINE,
+)
 # How a script is named in a command: after these, or after a program that runs scripts.
 _PREFIXES = frozenset({"env", "exec", "command", "nice", "time"})
 _ASSIGNMENT = re.compile(r"\w+=")
@@ -151,6 +167,9 @@ def _read_result(hook: ClaudeHook, done: ConfinedResult) -> HookDecision:
             why = f"it had more than {hook.limits.n_processes} processes"
         return HookDecision(fault=f"ended: {why}")
     decision = parse_decision(hook.event, done.exit_code, done.stdout, done.stderr)
+    refused = _REFUSED.search(decision.reason) if done.exit_code == EXIT_BLOCK else None
+    if refused is not None:
+        return HookDecision(fault=f"exit 2 after the sandbox refused something: {refused[0]}")
     hints = []
     if done.exit_code in _NOT_FOUND:
         hints.append("inside are the system's programs, the project and what is named readable")

@@ -31,6 +31,9 @@ from redrive.sandbox.system_calls import dump_filter
 _TICK_S = 0.02
 _END_TIMEOUT_S = 5.0
 _CHUNK_BYTES = 65536
+# Between the number of processes that ends a run and the one at which the kernel refuses more: a
+# shell that is refused exits with a code of its own, which could read as an answer.
+_PROCESS_MARGIN = 256
 _FIRST_SIGNAL_CODE = 128
 _LIMITS_REFUSED = 125
 _LIMITS_MARK = b"redrive: the limits were refused\n"
@@ -105,7 +108,7 @@ def _limit_words(limits: Limits) -> Iterator[str]:
         (resource.RLIMIT_AS, limits.address_space_bytes, 1024),
         (resource.RLIMIT_FSIZE, limits.file_bytes, 512),
         (resource.RLIMIT_NOFILE, limits.n_open_files, 1),
-        (resource.RLIMIT_NPROC, limits.n_processes, 1),
+        (resource.RLIMIT_NPROC, limits.n_processes + _PROCESS_MARGIN, 1),
     )
     for kind, value, unit in wanted:
         _, hard = resource.getrlimit(kind)
@@ -233,7 +236,7 @@ class _Run:
 
     def _must_end(self) -> bool:
         self._is_timeout = time.monotonic() > self._started_s + self._limits.wall_s
-        # The kernel does not hold the superuser to a number of processes, so they are counted.
+        # Counted, since the kernel does not hold the superuser to a number; see also the margin.
         self._is_process_flood = self._n_processes() > self._limits.n_processes
         return self._is_timeout or self._is_process_flood
 

@@ -26,9 +26,9 @@ class _Table(NamedTuple):
 
 # The same numbers everywhere: io_uring, the newer calls for mounts, descriptors of other processes.
 _COMMON = (*range(425, 434), 438, 442)
-# First line: keyrings, bpf, perf events, tracing and memory of others, page faults, mounts,
-# namespaces, files by handle. Second line: other kernels and modules, quota, accounting, swap,
-# reboot, setting the clock, the kernel's log.
+# First line: keyrings, bpf, perf events, tracing and memory of other processes, page faults,
+# mounts, namespaces, files by handle. Second line: other kernels and modules, quota, accounting,
+# swap, reboot, setting the clock, the kernel's log.
 _TABLES: Mapping[str, _Table] = {
     "x86_64": _Table(
         0xC000003E,

@@ -288,8 +288,29 @@ def test_a_flood_is_cut_and_said_while_the_decision_stands(home, hook):
 def test_too_many_processes_end_the_hook(home, hook):
     many = "for i in $(seq 40); do sleep 9 & done; wait"
     done = run_hook(hook(many, limits=Limits(n_processes=10)), bash("ls"), str(home))
+    assert done == HookDecision(fault="ended: it had more than 10 processes")
+
+
+@needs_bubblewrap
+@pytest.mark.parametrize(
+    "command",
+    [
+        'set -e; echo x >> "$CLAUDE_PROJECT_DIR/log"; exit 0',
+        "bash -c 'echo > /dev/tcp/127.0.0.1/9' || exit 2",
+        "head -c 9000000 /dev/zero > ~/big || exit 2",
+    ],
+)
+def test_what_the_sandbox_refused_is_no_decision_of_the_hook(home, hook, command):
+    guard = hook(command, limits=Limits(scratch_bytes=1_000_000))
+    done = run_hook(guard, bash("ls"), str(home))
     assert done.action is Action.NONE
-    assert "10 processes" in done.fault or done.fault.startswith("exit")
+    assert done.fault.startswith("exit 2 after the sandbox refused something: ")
+
+
+@needs_bubblewrap
+def test_a_reason_that_only_quotes_such_words_is_a_decision(home, hook):
+    quoting = "echo 'curl said Connection refused, so ask first' >&2; exit 2"
+    assert run_hook(hook(quoting), bash("ls"), str(home)).action is Action.DENY
 
 
 # --- what ran ----------------------------------------------------------------------------------
@@ -329,5 +350,5 @@ def test_the_version_changes_with_the_command_and_the_script(home, hook):
 def test_what_cannot_be_held_is_named():
     assert {line.partition(":")[0] for line in UNENFORCED} == {
         *("clock", "randomness", "cooldown"),
-        *("memory", "files", "transcript"),
+        *("memory", "files", "transcript", "effects"),
     }
