@@ -53,8 +53,7 @@ def policy_lines(document: PolicyDocument) -> Iterator[str]:
         yield ""
         yield from _report_lines(report, document.branches)
     yield ""
-    if document.nets:
-        yield f"Purity nets {_names(document.nets)}"
+    yield f"Purity nets {_names(document.nets) or 'none were on'}"
     if document.lets_through:
         yield f"Not caught  {_names(document.lets_through, '; ')}"
     if document.redaction:
