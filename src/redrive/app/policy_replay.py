@@ -48,11 +48,7 @@ from redrive.stores.port import SessionRow, Store
 
 STRICT, AUGMENTED = "strict", "augmented"
 CONTEXT_CHARS, BEFORE_CHARS, REASON_CHARS = 2000, 400, 1000
-NETS = (
-    "scan: the policy's text is searched for clocks, dice, files, network and dynamic code",
-    "stand-ins: these functions raise in the process that the policy runs in",
-    "recheck: every fire and one event in a hundred are judged twice",
-)
+NETS = ("scan", "stand-in", "recheck", "limits", "watchdog")
 Progress = Callable[[int, int, str], None]
 
 
@@ -149,6 +145,7 @@ def replay_policies(
         branches=request.branches,
         is_partial=len(done) < len(names),
         sessions_left=tuple(name for name in names if name not in results),
+        heads={finished.session_id: finished.head for finished in done},
         nets=NETS,
         lets_through=loaded.lets_through,
         redaction=request.redaction,

@@ -169,6 +169,7 @@ class PolicyDocument(msgspec.Struct, frozen=True):
         is_partial: whether it was interrupted; then `sessions_left` names what was not replayed.
         branches: `head` or `all`: which fires the exit code, `--max-fires` and JUnit look at.
         sessions: ids of the replayed sessions, in order.
+        heads: session id → the store's head digest of what was read.
         nets: the purity nets that were on.
         lets_through: what the nets do not catch.
         redaction: version of the rules that texts were redacted by.
@@ -180,6 +181,7 @@ class PolicyDocument(msgspec.Struct, frozen=True):
     branches: str = "head"
     is_partial: bool = False
     sessions_left: tuple[str, ...] = ()
+    heads: dict[str, str] = {}
     nets: tuple[str, ...] = ()
     lets_through: tuple[str, ...] = ()
     redaction: str = ""
