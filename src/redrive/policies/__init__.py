@@ -1,0 +1,1 @@
+"""What ships for policies to stand on: readers of shell commands and of SQL."""
