@@ -137,7 +137,7 @@ def choose_sample(
 def _fitting_samples(
     tables: PolicyTables, row: ReportRow, fires: Mapping[str, FireView], wish: Wish
 ) -> list[SampleRow]:
-    """List the samples of these fires: a later replay of the same code may have found them again."""
+    """List the samples of these fires, which a later replay of the same code may find again."""
     same_code = reports_of_code(tables, row)
     return [
         sample
