@@ -4,8 +4,9 @@ const byId = (id) => document.getElementById(id);
 const buttons = [...document.querySelectorAll("[data-label]")];
 const note = byId("note");
 const labels = data.labels;
+const drafts = {};
 let place = Math.max(0, findOpen(0));
-let isBusy = false;
+let sending = Promise.resolve();
 let isOver = false;
 
 function findOpen(start) {
@@ -51,7 +52,7 @@ function show(at) {
     span.textContent = fact;
     return span;
   }));
-  note.value = labels[at] ? labels[at].note : "";
+  note.value = drafts[at] ?? (labels[at] ? labels[at].note : "");
   byId("place").textContent = `Fire ${at + 1} of ${labels.length}`;
   window.scrollTo(0, 0);
   refresh();
@@ -84,34 +85,35 @@ async function post(path, body) {
   if (!answer.ok) throw new Error(said.error);
 }
 
-async function keep(label) {
-  if (isBusy || isOver) return false;
-  isBusy = true;
+// One label after the other, each with the note as it was when it was given.
+function keep(label) {
   const at = place;
   const entry = { label, note: note.value.trim() };
+  sending = sending.then(() => send(at, entry));
+  return sending;
+}
+
+async function send(at, entry) {
   try {
     await post("/labels", { item: at, ...entry });
     labels[at] = entry;
+    if (drafts[at] && drafts[at].trim() === entry.note) delete drafts[at];
     say("");
-    return true;
   } catch (error) {
     say(`Not stored: ${error.message}. Is redrive still running? Stored labels are safe.`, true);
     return false;
   } finally {
-    isBusy = false;
     refresh();
   }
+  return true;
 }
 
 async function choose(label) {
-  if (!(await keep(label))) return;
-  const open = findOpen(place + 1);
-  if (open >= 0) {
-    show(open);
-  } else {
-    say("All are labelled. Go back to change one, or finish.");
-    refresh();
-  }
+  const at = place;
+  if (isOver || !(await keep(label)) || place !== at) return;
+  const open = findOpen(at + 1);
+  if (open >= 0) show(open);
+  else say("All are labelled. Go back to change one, or finish.");
 }
 
 function move(step) {
@@ -119,11 +121,17 @@ function move(step) {
   if (at >= 0 && at < labels.length) show(at);
 }
 
-async function keepNote() {
-  const said = labels[place];
+function keepNote() {
+  const at = place;
   const text = note.value.trim();
-  if (said && said.note !== text && (await keep(said.label))) say("Note stored.");
-  else if (!said && text) say("The note is stored with the label.");
+  sending = sending.then(async () => {
+    const said = labels[at];
+    if (isOver) return;
+    if (!said && text) say("The note is stored with the label.");
+    if (!said || said.note === text) return;
+    if (await send(at, { label: said.label, note: text })) say("Note stored.");
+  });
+  return sending;
 }
 
 async function finish() {
@@ -160,6 +168,7 @@ document.addEventListener("keydown", (event) => {
     act();
   }
 });
+note.addEventListener("input", () => { drafts[place] = note.value; });
 note.addEventListener("change", keepNote);
 for (const button of buttons) button.addEventListener("click", () => choose(button.dataset.label));
 byId("previous").addEventListener("click", () => move(-1));
