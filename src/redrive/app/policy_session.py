@@ -112,7 +112,7 @@ class SessionReplay:
         self._ask = ask
         self._beat = beat
         self._recheck_all = recheck_all
-        self._folds_standard = any(p.spec.uses_standard_state or p.spec.needs for p in policies)
+        self._folds_standard = any(_reads_standard(policy) for policy in policies)
         self._folds_own = any(policy.reducers for policy in policies)
         self._asked: dict[tuple[int, str], dict[int, Any]] = {}
         self._about = _recorded_inferences(plan, reader)
@@ -152,11 +152,7 @@ class SessionReplay:
         newest = frame.newest_ts if ts is None else max(ts, frame.newest_ts or ts)
         segment = event.seq if event.is_from_user else frame.segment
         standard = fold_standard(frame.standard, event) if self._folds_standard else frame.standard
-        own = (
-            self._fold_own(event, frame.own)
-            if any(p.reducers for p in self.policies)
-            else frame.own
-        )
+        own = self._fold_own(event, frame.own) if self._folds_own else frame.own
         return Frame(standard, own, newest, segment)
 
     def _fold_own(
@@ -186,9 +182,11 @@ class SessionReplay:
             tally.undecided.append(self._ref(event))
             return
         self._beat(number, event.seq)
-        state = State(
-            frame.standard, frame.own[number], self._known(event, frame), policy.spec.needs
-        )
+        # Whoever reads no standard state is shown none, also where it is folded for another.
+        standard = frame.standard
+        if not _reads_standard(policy):
+            standard = StandardState(actor=standard.actor)
+        state = State(standard, frame.own[number], self._known(event, frame), policy.spec.needs)
         is_drawn = self._recheck_all or self._is_drawn(event)
         before = self._print(state, event) if is_drawn else None
         answer, state = self._answer(number, event, state, frame)
@@ -201,7 +199,7 @@ class SessionReplay:
             tally.undecided.append(self._ref(event))
             return
         tally.last = answer
-        if policy.spec.lane is Lane.GATE and frame.standard.framework.is_muted:
+        if policy.spec.lane is Lane.GATE and standard.framework.is_muted:
             self._check_muted(number, event, state, answer)
         if answer is None and not is_drawn:
             return
@@ -434,6 +432,10 @@ def _recorded_inferences(plan: FoldPlan, reader: EventReader) -> dict[int, dict[
         for place in {node, index.node_parent[node]} - {NO_NODE}:
             about.setdefault(place, {})[inferred.name] = raw_value(inferred.value)
     return about
+
+
+def _reads_standard(policy: LivePolicy) -> bool:
+    return policy.spec.uses_standard_state or bool(policy.spec.needs)
 
 
 def _word(action: Action | None) -> str:
