@@ -1,5 +1,1 @@
-<<<<<<< HEAD
-"""Policies and inferences that ship with redrive; each enters by the door of any plug-in."""
-=======
-"""What ships for policies to stand on: readers of shell commands and of SQL."""
->>>>>>> h-shell
+"""Policies that ship, and what they stand on: readers of shell commands, of SQL, of hooks."""
