@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import beta, chisquare
 
+from redrive.compare.interval import clopper_pearson
 from redrive.compare.precision import (
     Label,
-    clopper_pearson,
     draw_sample,
     gwet_ac1,
     judge_precision,

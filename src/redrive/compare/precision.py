@@ -1,10 +1,10 @@
 """Precision of a policy from labels: which fires are labelled, and what the labels prove.
 
-Knows draws, labels, exact intervals and agreement. Must not know reports, raters' screens or where
+Knows draws, labels and agreement. Must not know reports, raters' screens or where
 labels lie. All figures are of the sessions that were replayed; there is no recall without the name
 of a set of places where the policy should have fired.
 
-Source: DESIGN.md §7 "Annotation". Intervals: Clopper and Pearson (1934); agreement: Gwet (2008).
+Source: DESIGN.md §7 "Annotation". Agreement: Gwet (2008), doi:10.1348/000711006X126600.
 """
 
 import math
@@ -14,12 +14,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import msgspec
 
 from redrive import canonical
+from redrive.compare.interval import METHOD, clopper_pearson
 
-METHOD = "clopper-pearson"
 CATEGORIES = ("true", "false", "unsure")
 _DRAW = "policy.sample"
-_TINY = 1e-300
-_SETTLED = 1e-15
 
 
 class Label(msgspec.Struct, frozen=True):
@@ -46,7 +44,7 @@ class Precision(msgspec.Struct, frozen=True):
     """What the labels of one sample say of a policy, on the sessions that were replayed.
 
     Attributes:
-        sample: id of the sample.
+        sample: id of the sample; absent where none was drawn.
         population: fires that it was drawn from.
         drawn: fires in it.
         raters: who labelled, sorted.
@@ -63,7 +61,7 @@ class Precision(msgspec.Struct, frozen=True):
 
     policy: str
     version: str
-    sample: str
+    sample: str | None
     population: int
     drawn: int
     raters: tuple[str, ...]
@@ -138,71 +136,6 @@ def _below(draws: Iterable[int], limit: int) -> int:
     return next(draw for draw in draws if draw < fair) % limit
 
 
-# --- the interval
-
-
-def clopper_pearson(k: int, n: int, confidence: float = 0.95) -> tuple[float, float]:
-    """Give the exact two-sided interval of a proportion.
-
-    Args:
-        k: successes, 0 to n.
-        n: trials; with none nothing is known: (0, 1).
-        confidence: above 0 and below 1; each side is left out with half of the rest.
-
-    Raises:
-        ValueError: an argument is out of its range.
-    """
-    if not 0 <= k <= n:
-        raise ValueError(f"{k} of {n} is no proportion")
-    if not 0 < confidence < 1:
-        raise ValueError(f"a confidence of {confidence}: expected above 0 and below 1")
-    tail = (1 - confidence) / 2
-    low = 0.0 if k == 0 else _quantile(k, n - k + 1, tail)
-    high = 1.0 if k == n else 1 - _quantile(n - k, k + 1, tail)
-    return low, high
-
-
-def _quantile(a: int, b: int, share: float) -> float:
-    """Find x with I_x(a, b) = share, by bisection to the last bit that matters."""
-    low, high = 0.0, 1.0
-    while low < (middle := (low + high) / 2) < high:
-        if _beta(middle, a, b) < share:
-            low = middle
-        else:
-            high = middle
-    return middle
-
-
-def _beta(x: float, a: int, b: int) -> float:
-    """Compute the regularised incomplete beta function I_x(a, b), for 0 < x < 1."""
-    if x > (a + 1) / (a + b + 2):
-        return 1 - _beta(1 - x, b, a)
-    scale = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
-    front = math.exp(scale + a * math.log(x) + b * math.log1p(-x))
-    return front * _fraction(x, a, b) / a
-
-
-def _fraction(x: float, a: int, b: int) -> float:
-    """Evaluate the continued fraction of I_x(a, b) by Lentz's method; O(√(a + b)) terms."""
-    c, d = 1.0, 1 / _nonzero(1 - (a + b) * x / (a + 1))
-    value = d
-    m, change = 0, 0.0
-    while abs(change - 1) > _SETTLED:
-        m += 1
-        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
-        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
-        for term in (even, odd):
-            d = 1 / _nonzero(1 + term * d)
-            c = _nonzero(1 + term / c)
-            change = c * d
-            value *= change
-    return value
-
-
-def _nonzero(value: float) -> float:
-    return value if abs(value) > _TINY else _TINY
-
-
 # --- agreement
 
 
@@ -246,7 +179,7 @@ def judge_precision(
     *,
     policy: str,
     version: str,
-    sample: str,
+    sample: str | None,
     population: int,
     drawn: int,
     confidence: float = 0.95,
@@ -262,10 +195,15 @@ def judge_precision(
         drawn: fires in the sample.
         confidence: of the interval.
     """
-    newest = {(label.event_ref, label.rater): label.label for label in labels}
+    newest: dict[tuple[str, str], str] = {}
+    changed = 0
+    for label in labels:
+        before = newest.setdefault((label.event_ref, label.rater), label.label)
+        changed += before != label.label
+        newest[label.event_ref, label.rater] = label.label
     said: dict[str, dict[str, str]] = {}
-    for (ref, rater), label in newest.items():
-        said.setdefault(ref, {})[rater] = label
+    for (ref, rater), word in newest.items():
+        said.setdefault(ref, {})[rater] = word
     settled = Counter(settle(list(by_rater.values())) for by_rater in said.values())
     k, n = settled["true"], settled["true"] + settled["false"]
     low, high = clopper_pearson(k, n, confidence) if n else (None, None)
@@ -292,7 +230,7 @@ def judge_precision(
         agreement_ac1=gwet_ac1(pairs),
         n_double=len(pairs),
         at_gate=_at_gate(k, len(said), confidence),
-        notes=_notes(settled, len(said), population, drawn, len(labels) - len(newest)),
+        notes=_notes(settled, len(said), population, drawn, changed),
     )
 
 
@@ -344,8 +282,46 @@ def _notes(
     if settled["unsure"]:
         notes.append(f"{settled['unsure']} unsure: outside the figure; at a gate false")
     if changed:
-        notes.append(f"{changed} labels were replaced by their rater; the newest counts")
+        notes.append(f"labels that their rater changed: {changed}; the newest counts")
     return tuple(notes)
+
+
+def labels_needed(minimum: float, confidence: float = 0.95) -> int:
+    """Give the fewest labels, all of them true, whose lower bound reaches a precision.
+
+    Args:
+        minimum: the precision to reach, 0 to below 1.
+        confidence: of the interval.
+    """
+    if minimum <= 0:
+        return 1
+    count = max(1, int(math.log((1 - confidence) / 2) / math.log(minimum)))
+    while clopper_pearson(count, count, confidence)[0] < minimum:
+        count += 1
+    return count
+
+
+def judge_gate(found: Precision, minimum: float | None) -> str:
+    """Say whether a precision is proven.
+
+    Args:
+        found: what the labels say.
+        minimum: what the lower bound at a gate must reach; absent: nothing is asked.
+
+    Returns:
+        `measured` (nothing was asked), `met`, `missed`, or `inconclusive`: there is no label, or
+        so few that not even true ones alone could have met it, though it may hold all the same.
+    """
+    gate = found.at_gate
+    if gate is None:
+        return "inconclusive"
+    if minimum is None:
+        return "measured"
+    if gate.low >= minimum:
+        return "met"
+    high = clopper_pearson(gate.k, gate.n, found.confidence)[1]
+    is_open = gate.n < labels_needed(minimum, found.confidence) and high >= minimum
+    return "inconclusive" if is_open else "missed"
 
 
 def recall(

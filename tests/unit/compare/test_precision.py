@@ -2,14 +2,16 @@
 
 import pytest
 
+from redrive.compare.interval import clopper_pearson
 from redrive.compare.precision import (
     GateBound,
     Label,
     Precision,
-    clopper_pearson,
     draw_sample,
     gwet_ac1,
+    judge_gate,
     judge_precision,
+    labels_needed,
     raw_agreement,
     recall,
     settle,
@@ -66,31 +68,6 @@ def test_of_a_small_population_all_are_drawn():
 def test_a_negative_sample_is_refused():
     with pytest.raises(ValueError, match="a sample of -1"):
         draw_sample(REFS, -1, "seed")
-
-
-# --- the interval
-
-
-@pytest.mark.parametrize(
-    ("k", "n", "expected"),
-    [
-        (0, 0, (0.0, 1.0)),
-        (0, 10, (0.0, 0.308497)),
-        (10, 10, (0.691503, 1.0)),
-        (8, 10, (0.443905, 0.974789)),
-        (1, 1, (0.025, 1.0)),
-    ],
-)
-def test_known_intervals(k, n, expected):
-    assert clopper_pearson(k, n) == pytest.approx(expected, abs=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("k", "n", "confidence"), [(-1, 2, 0.9), (3, 2, 0.9), (1, 2, 0.0), (1, 2, 1.0)]
-)
-def test_what_is_no_proportion_is_refused(k, n, confidence):
-    with pytest.raises(ValueError, match=r"is no proportion|a confidence of"):
-        clopper_pearson(k, n, confidence)
 
 
 # --- agreement
@@ -180,9 +157,9 @@ def test_agreement_is_over_what_both_labelled():
 
 
 def test_the_newest_label_of_a_rater_counts_and_the_change_is_told():
-    found = judge(labels("ann", "ff"), labels("ann", "t"))
+    found = judge(labels("ann", "ff"), labels("ann", "tf"))
     assert (found.n_true, found.n_false) == (1, 1)
-    assert "1 labels were replaced by their rater; the newest counts" in found.notes
+    assert "labels that their rater changed: 1; the newest counts" in found.notes
 
 
 def test_no_label_is_no_figure():
@@ -210,6 +187,40 @@ def test_a_part_of_the_population_is_told():
     found = judge(labels("ann", "tttttttttt"))
     assert len(found.notes) == 1
     assert found.notes[0].startswith("10 of 20 fires are labelled, drawn at random")
+
+
+# --- a bound that decides
+
+
+@pytest.mark.parametrize(
+    ("minimum", "expected"), [(0, 1), (0.1, 2), (0.5, 6), (0.9, 36), (0.95, 72), (0.99, 368)]
+)
+def test_the_fewest_labels_that_can_prove_a_precision(minimum, expected):
+    assert labels_needed(minimum) == expected
+    assert clopper_pearson(expected, expected)[0] >= minimum
+
+
+def test_rounding_never_gives_one_label_too_few():
+    for n in range(1, 60):
+        low = clopper_pearson(n, n)[0]
+        assert labels_needed(low) == n or clopper_pearson(n - 1, n - 1)[0] >= low
+
+
+@pytest.mark.parametrize(
+    ("said", "minimum", "expected"),
+    [
+        ("tttttttttttttttttttt", None, "measured"),
+        ("", None, "inconclusive"),
+        ("", 0.5, "inconclusive"),
+        ("tttttttttttttttttttt", 0.8, "met"),
+        ("tttttttttttttttttttu", 0.8, "missed"),
+        ("ttt", 0.8, "inconclusive"),
+        ("ttf", 0.8, "inconclusive"),
+        ("fff", 0.8, "missed"),
+    ],
+)
+def test_a_precision_is_met_missed_or_not_to_be_told(said, minimum, expected):
+    assert judge_gate(judge(labels("ann", said)), minimum) == expected
 
 
 # --- recall
