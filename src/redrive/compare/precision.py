@@ -245,7 +245,7 @@ def _two_raters(said: Mapping[str, Mapping[str, str]]) -> tuple[str, ...]:
     """
     counts = Counter(rater for by_rater in said.values() for rater in by_rater)
     most = sorted(counts, key=lambda rater: (-counts[rater], rater))[:2]
-    return tuple(most) if len(most) == 2 else ()
+    return tuple(sorted(most)) if len(most) == 2 else ()
 
 
 def _double_labels(

@@ -1,0 +1,254 @@
+"""Labels the fires of a stored policy report: the sample, and one blind rater's way through it.
+
+Knows stored reports, samples and one rater's labels. Must not know how an item is shown, nor what
+labels prove. A rater's `Annotation` never holds another rater's label: it reads its own alone.
+
+Source: DESIGN.md §7 "Annotation".
+"""
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from redrive import canonical
+from redrive.compare.policy_report import FireView, PolicyDocument, PolicyReport
+from redrive.compare.precision import draw_sample
+from redrive.errors import StoreError, UsageError, quote
+from redrive.stores.port import LabelRow, PolicyTables, ReportRow, SampleRow
+
+BRANCHES = ("head", "all")
+DEFAULT_SAMPLE = 50
+DEFAULT_SEED = "1"
+MAX_NOTE_CHARS = 2000
+_MAX_RATER_CHARS = 64
+
+
+class Item(msgspec.Struct, frozen=True):
+    """One fire to be labelled, and the state that it was judged on."""
+
+    fire: FireView
+    snapshot: str
+
+
+def find_report(tables: PolicyTables, spec: str) -> ReportRow:
+    """Find the newest stored report of `POLICY[@VERSION]`.
+
+    Raises:
+        UsageError: there is none; the stored policies are named.
+    """
+    rows = tables.reports()
+    name, _, version = spec.rpartition("@")
+    found = [row for row in rows if row.policy == spec]
+    found = found or [row for row in rows if (row.policy, row.version) == (name, version)]
+    if found:
+        return found[-1]
+    known = ", ".join(sorted({f"{row.policy}@{row.version}" for row in rows})[:5])
+    raise UsageError(
+        f"no stored report of policy {quote(spec)}" + (f"; there are: {known}" if known else ""),
+        hint="redrive policy replay POLICY stores one",
+    )
+
+
+def read_document(tables: PolicyTables, row: ReportRow) -> PolicyDocument:
+    """Read a stored report.
+
+    Raises:
+        StoreError: it is no report of policies.
+    """
+    try:
+        value = canonical.decode_value(tables.get_report(row.id))
+        return msgspec.convert(value, PolicyDocument)
+    except (ValueError, msgspec.ValidationError) as error:
+        raise StoreError(f"policy report {row.id} cannot be read: {error}") from error
+
+
+def report_of(document: PolicyDocument, row: ReportRow) -> PolicyReport:
+    """Pick the report that a row is about out of its document.
+
+    Raises:
+        StoreError: the document holds none of this policy and version.
+    """
+    for report in document.reports:
+        if (report.policy, report.version) == (row.policy, row.version):
+            return report
+    raise StoreError(f"policy report {row.id} says nothing of {row.policy}@{row.version}")
+
+
+def fires_of(report: PolicyReport, branches: str) -> dict[str, FireView]:
+    """Map event ref → fire, suppressed matches left out; with `head` those on live paths alone."""
+    return {
+        canonical.escape_surrogates(fire.event_ref): fire
+        for session in report.per_session
+        for fire in session.fires
+        if not fire.cooldown_suppressed and (branches == "all" or fire.on_head_path)
+    }
+
+
+def choose_sample(
+    tables: PolicyTables,
+    row: ReportRow,
+    fires: Mapping[str, FireView],
+    *,
+    branches: str,
+    size: int | None,
+    seed: str | None,
+    now_ns: int,
+) -> SampleRow:
+    """Give the sample that a rater labels: a stored one that fits, else a new one, stored.
+
+    Args:
+        tables: where samples lie.
+        row: the report.
+        fires: the report's fires, as `fires_of` gives them.
+        branches: which fires these are.
+        size: how many to draw; absent: as the newest sample of these fires, else 50.
+        seed: what to draw with; absent: as the newest sample of these fires, else `1`.
+        now_ns: when a new sample is drawn.
+
+    Raises:
+        StoreError: a new one cannot be stored.
+    """
+    fitting = [
+        sample
+        for sample in tables.samples(row.policy)
+        if (sample.version, sample.branches) == (row.version, branches)
+        and _was_drawn_from(sample, fires)
+        and size in (None, len(sample.event_refs))
+        and seed in (None, sample.seed)
+    ]
+    if fitting:
+        return fitting[-1]
+    seed = DEFAULT_SEED if seed is None else seed
+    refs = draw_sample(fires, DEFAULT_SAMPLE if size is None else size, seed)
+    how = [row.policy, row.version, row.digest, branches, seed, sorted(fires), list(refs)]
+    return tables.put_sample(
+        SampleRow(
+            id=canonical.value_digest(how)[:16],
+            policy=row.policy,
+            version=row.version,
+            seed=seed,
+            branches=branches,
+            population=len(fires),
+            report=row.id,
+            event_refs=refs,
+            created_ns=now_ns,
+        )
+    )
+
+
+def _was_drawn_from(sample: SampleRow, fires: Mapping[str, FireView]) -> bool:
+    """Say whether a sample is one of these fires: a later replay may have found the same again."""
+    refs = sample.event_refs
+    return sample.population == len(fires) and draw_sample(fires, len(refs), sample.seed) == refs
+
+
+class Annotation:
+    """One rater's way through one sample; each label is stored at once.
+
+    Args:
+        tables: where labels lie.
+        sample: what is labelled.
+        items: one per event ref of the sample, in its order.
+        rater: who labels; no other rater's label is read.
+        now_ns: the clock.
+    """
+
+    def __init__(
+        self,
+        tables: PolicyTables,
+        sample: SampleRow,
+        items: tuple[Item, ...],
+        rater: str,
+        now_ns: Callable[[], int],
+    ) -> None:
+        self._tables = tables
+        self._now_ns = now_ns
+        self.sample = sample
+        self.items = items
+        self.rater = rater
+        self._own = {row.event_ref: row for row in tables.labels(sample.id, rater)}
+
+    @property
+    def n_labelled(self) -> int:
+        """How many items this rater has labelled."""
+        return len(self._own)
+
+    def label_of(self, place: int) -> LabelRow | None:
+        """Give this rater's newest label of an item, from 0."""
+        return self._own.get(self.sample.event_refs[place])
+
+    def find_open(self, start: int = 0) -> int | None:
+        """Find the first item without a label, from `start` on and then from the beginning."""
+        count = len(self.items)
+        places = (place % count for place in range(start, start + count))
+        return next((place for place in places if self.label_of(place) is None), None)
+
+    def put(self, place: int, label: str, note: str) -> None:
+        """Store what the rater says of an item; an equal label again is not stored twice.
+
+        Raises:
+            UsageError: there is no such item or label, or the note is too long.
+            StoreError: it cannot be stored.
+        """
+        if not 0 <= place < len(self.items):
+            raise UsageError(f"no item {place}: expected 0 to {len(self.items) - 1}")
+        if len(note) > MAX_NOTE_CHARS:
+            raise UsageError(f"a note of {len(note)} characters: expected up to {MAX_NOTE_CHARS}")
+        old = self.label_of(place)
+        if old is not None and (old.label, old.note) == (label, note):
+            return
+        ref = self.sample.event_refs[place]
+        row = LabelRow(self.sample.id, ref, self.rater, label, note, self._now_ns())
+        self._tables.put_label(row)
+        self._own[ref] = row
+
+
+def begin_annotation(
+    tables: PolicyTables,
+    spec: str,
+    rater: str,
+    now_ns: Callable[[], int],
+    *,
+    branches: str = "head",
+    size: int | None = None,
+    seed: str | None = None,
+) -> Annotation | None:
+    """Begin, or go on with, one rater's labels of the newest report of `POLICY[@VERSION]`.
+
+    Args:
+        tables: of an opened store.
+        spec: which policy.
+        rater: a name; the same name goes on where it stopped.
+        now_ns: the clock.
+        branches: `head` (fires on live paths) or `all`.
+        size: of the sample; absent: that of the newest sample of the same fires, else 50.
+        seed: of the sample; absent: that of the newest sample of the same fires, else `1`.
+
+    Returns:
+        `None` where the policy fired nowhere.
+
+    Raises:
+        UsageError: no such report, or a bad name or size.
+        StoreError: the report cannot be read.
+    """
+    if not rater.strip() or len(rater) > _MAX_RATER_CHARS or not rater.isprintable():
+        raise UsageError(
+            f"rater {quote(rater)}: expected a name of 1 to {_MAX_RATER_CHARS} printable characters"
+        )
+    row = find_report(tables, spec)
+    report = report_of(read_document(tables, row), row)
+    fires = fires_of(report, branches)
+    if not fires:
+        return None
+    sample = choose_sample(
+        tables, row, fires, branches=branches, size=size, seed=seed, now_ns=now_ns()
+    )
+    items = tuple(_item(report, fires[ref]) for ref in sample.event_refs)
+    return Annotation(tables, sample, items, rater, now_ns)
+
+
+def _item(report: PolicyReport, fire: FireView) -> Item:
+    state = report.snapshots.get(fire.state_snapshot_ref)
+    if state is None:
+        return Item(fire, "")
+    return Item(fire, msgspec.json.format(canonical.encode(state), indent=2).decode())
