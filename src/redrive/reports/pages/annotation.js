@@ -5,7 +5,7 @@ const buttons = [...document.querySelectorAll("[data-label]")];
 const note = byId("note");
 const labels = data.labels;
 let place = Math.max(0, findOpen(0));
-let isBusy = false;
+let sending = Promise.resolve();
 let isOver = false;
 
 function findOpen(start) {
@@ -84,34 +84,34 @@ async function post(path, body) {
   if (!answer.ok) throw new Error(said.error);
 }
 
-async function keep(label) {
-  if (isBusy || isOver) return false;
-  isBusy = true;
+// One label after the other, each with the note as it was when it was given.
+function keep(label) {
   const at = place;
   const entry = { label, note: note.value.trim() };
+  sending = sending.then(() => send(at, entry));
+  return sending;
+}
+
+async function send(at, entry) {
   try {
     await post("/labels", { item: at, ...entry });
     labels[at] = entry;
     say("");
-    return true;
   } catch (error) {
     say(`Not stored: ${error.message}. Is redrive still running? Stored labels are safe.`, true);
     return false;
   } finally {
-    isBusy = false;
     refresh();
   }
+  return true;
 }
 
 async function choose(label) {
-  if (!(await keep(label))) return;
-  const open = findOpen(place + 1);
-  if (open >= 0) {
-    show(open);
-  } else {
-    say("All are labelled. Go back to change one, or finish.");
-    refresh();
-  }
+  const at = place;
+  if (isOver || !(await keep(label)) || place !== at) return;
+  const open = findOpen(at + 1);
+  if (open >= 0) show(open);
+  else say("All are labelled. Go back to change one, or finish.");
 }
 
 function move(step) {
@@ -122,6 +122,7 @@ function move(step) {
 async function keepNote() {
   const said = labels[place];
   const text = note.value.trim();
+  if (isOver) return;
   if (said && said.note !== text && (await keep(said.label))) say("Note stored.");
   else if (!said && text) say("The note is stored with the label.");
 }
