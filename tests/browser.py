@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,14 @@ import pytest
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 _WAIT_S = 60
+# DevTools reads file descriptor 3 and writes 4.
+_ONTO_3_AND_4 = """
+import fcntl, os, sys
+ends = [fcntl.fcntl(int(end), fcntl.F_DUPFD, 10) for end in sys.argv[1:3]]
+os.dup2(ends[0], 3)
+os.dup2(ends[1], 4)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
 
 
 class Browser:
@@ -97,11 +106,12 @@ def browser(folder: Path) -> Iterator[Browser]:
         pytest.skip("no Chromium is installed")
     from_test, to_browser = os.pipe()
     from_browser, to_test = os.pipe()
-    # DevTools reads file descriptor 3 and writes 4.
-    shell = f'exec "$0" "$@" 3<&{from_test} 4>&{to_test}'
     options = ("--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe")
     process = subprocess.Popen(
-        ["/bin/sh", "-c", shell, program, *options, f"--user-data-dir={folder / 'profile'}"],
+        [
+            *(sys.executable, "-c", _ONTO_3_AND_4, str(from_test), str(to_test)),
+            *(program, *options, f"--user-data-dir={folder / 'profile'}"),
+        ],
         pass_fds=(from_test, to_test),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

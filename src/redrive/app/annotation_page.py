@@ -200,6 +200,8 @@ class Guard:
     def _refusal(self, method: str, headers: Headers) -> tuple[int, str] | None:
         if headers.getlist("host") not in [[host] for host in self._hosts]:
             return 421, "this address is not served here"
+        if sum(len(name) + len(value) for name, value in headers.raw) > MAX_HEADER_BYTES:
+            return 431, f"headers of more than {MAX_HEADER_BYTES} bytes"
         if method in ("GET", "HEAD"):
             return None
         if headers.get("origin", "") not in {"", *(f"http://{host}" for host in self._hosts)}:

@@ -4,6 +4,7 @@ const byId = (id) => document.getElementById(id);
 const buttons = [...document.querySelectorAll("[data-label]")];
 const note = byId("note");
 const labels = data.labels;
+const drafts = {};
 let place = Math.max(0, findOpen(0));
 let sending = Promise.resolve();
 let isOver = false;
@@ -51,7 +52,7 @@ function show(at) {
     span.textContent = fact;
     return span;
   }));
-  note.value = labels[at] ? labels[at].note : "";
+  note.value = drafts[at] ?? (labels[at] ? labels[at].note : "");
   byId("place").textContent = `Fire ${at + 1} of ${labels.length}`;
   window.scrollTo(0, 0);
   refresh();
@@ -96,6 +97,7 @@ async function send(at, entry) {
   try {
     await post("/labels", { item: at, ...entry });
     labels[at] = entry;
+    if (drafts[at] && drafts[at].trim() === entry.note) delete drafts[at];
     say("");
   } catch (error) {
     say(`Not stored: ${error.message}. Is redrive still running? Stored labels are safe.`, true);
@@ -119,12 +121,17 @@ function move(step) {
   if (at >= 0 && at < labels.length) show(at);
 }
 
-async function keepNote() {
-  const said = labels[place];
+function keepNote() {
+  const at = place;
   const text = note.value.trim();
-  if (isOver) return;
-  if (said && said.note !== text && (await keep(said.label))) say("Note stored.");
-  else if (!said && text) say("The note is stored with the label.");
+  sending = sending.then(async () => {
+    const said = labels[at];
+    if (isOver) return;
+    if (!said && text) say("The note is stored with the label.");
+    if (!said || said.note === text) return;
+    if (await send(at, { label: said.label, note: text })) say("Note stored.");
+  });
+  return sending;
 }
 
 async function finish() {
@@ -161,6 +168,7 @@ document.addEventListener("keydown", (event) => {
     act();
   }
 });
+note.addEventListener("input", () => { drafts[place] = note.value; });
 note.addEventListener("change", keepNote);
 for (const button of buttons) button.addEventListener("click", () => choose(button.dataset.label));
 byId("previous").addEventListener("click", () => move(-1));
