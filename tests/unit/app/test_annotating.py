@@ -109,7 +109,7 @@ def test_another_size_or_seed_is_another_sample_and_the_newest_is_gone_on_with(
 def test_the_same_fires_replayed_again_keep_their_sample(tables: PolicyTables) -> None:
     put_report(tables, FIRES)
     first = begin(tables, size=5)
-    put_report(tables, FIRES)
+    assert put_report(tables, FIRES, sessions_scanned=9).id == 2
     assert begin(tables).sample == first.sample
 
 
