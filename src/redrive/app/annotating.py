@@ -84,50 +84,48 @@ def fires_of(report: PolicyReport, branches: str) -> dict[str, FireView]:
     }
 
 
+class Wish(msgspec.Struct, frozen=True):
+    """How a rater wants the sample drawn.
+
+    Attributes:
+        branches: from which fires: `head` (those on live paths) or `all`.
+        size: how many; absent: as the newest sample of the same fires, else 50.
+        seed: with what; absent: as the newest sample of the same fires, else `1`.
+    """
+
+    branches: str = "head"
+    size: int | None = None
+    seed: str | None = None
+
+
 def choose_sample(
-    tables: PolicyTables,
-    row: ReportRow,
-    fires: Mapping[str, FireView],
-    *,
-    branches: str,
-    size: int | None,
-    seed: str | None,
-    now_ns: int,
+    tables: PolicyTables, row: ReportRow, fires: Mapping[str, FireView], wish: Wish, now_ns: int
 ) -> SampleRow:
     """Give the sample that a rater labels: a stored one that fits, else a new one, stored.
 
     Args:
         tables: where samples lie.
         row: the report.
-        fires: the report's fires, as `fires_of` gives them.
-        branches: which fires these are.
-        size: how many to draw; absent: as the newest sample of these fires, else 50.
-        seed: what to draw with; absent: as the newest sample of these fires, else `1`.
+        fires: its fires, as `fires_of` gives them.
+        wish: how it is to be drawn.
         now_ns: when a new sample is drawn.
 
     Raises:
         StoreError: a new one cannot be stored.
     """
-    fitting = [
-        sample
-        for sample in tables.samples(row.policy)
-        if (sample.version, sample.branches) == (row.version, branches)
-        and _was_drawn_from(sample, fires)
-        and size in (None, len(sample.event_refs))
-        and seed in (None, sample.seed)
-    ]
+    fitting = _fitting_samples(tables, row, fires, wish)
     if fitting:
         return fitting[-1]
-    seed = DEFAULT_SEED if seed is None else seed
-    refs = draw_sample(fires, DEFAULT_SAMPLE if size is None else size, seed)
-    how = [row.policy, row.version, row.digest, branches, seed, sorted(fires), list(refs)]
+    seed = DEFAULT_SEED if wish.seed is None else wish.seed
+    refs = draw_sample(fires, wish.size or DEFAULT_SAMPLE, seed)
+    how = [row.policy, row.version, row.digest, wish.branches, seed, sorted(fires), list(refs)]
     return tables.put_sample(
         SampleRow(
             id=canonical.value_digest(how)[:16],
             policy=row.policy,
             version=row.version,
             seed=seed,
-            branches=branches,
+            branches=wish.branches,
             population=len(fires),
             report=row.id,
             event_refs=refs,
@@ -136,10 +134,27 @@ def choose_sample(
     )
 
 
-def _was_drawn_from(sample: SampleRow, fires: Mapping[str, FireView]) -> bool:
-    """Say whether a sample is one of these fires: a later replay may have found the same again."""
-    refs = sample.event_refs
-    return sample.population == len(fires) and draw_sample(fires, len(refs), sample.seed) == refs
+def _fitting_samples(
+    tables: PolicyTables, row: ReportRow, fires: Mapping[str, FireView], wish: Wish
+) -> list[SampleRow]:
+    """List the samples of these fires, which a later replay of the same code may find again."""
+    same_code = reports_of_code(tables, row)
+    return [
+        sample
+        for sample in tables.samples(row.policy)
+        if sample.report in same_code
+        and sample.branches == wish.branches
+        and wish.size in (None, len(sample.event_refs))
+        and wish.seed in (None, sample.seed)
+        and sample.population == len(fires)
+        and draw_sample(fires, len(sample.event_refs), sample.seed) == sample.event_refs
+    ]
+
+
+def reports_of_code(tables: PolicyTables, row: ReportRow) -> set[int]:
+    """Give the ids of the reports of exactly this policy, version and code."""
+    code = (row.version, row.digest)
+    return {own.id for own in tables.reports(row.policy) if (own.version, own.digest) == code}
 
 
 class Annotation:
@@ -208,10 +223,7 @@ def begin_annotation(
     spec: str,
     rater: str,
     now_ns: Callable[[], int],
-    *,
-    branches: str = "head",
-    size: int | None = None,
-    seed: str | None = None,
+    wish: Wish = Wish(),  # noqa: B008 - a frozen value
 ) -> Annotation | None:
     """Begin, or go on with, one rater's labels of the newest report of `POLICY[@VERSION]`.
 
@@ -220,9 +232,7 @@ def begin_annotation(
         spec: which policy.
         rater: a name; the same name goes on where it stopped.
         now_ns: the clock.
-        branches: `head` (fires on live paths) or `all`.
-        size: of the sample; absent: that of the newest sample of the same fires, else 50.
-        seed: of the sample; absent: that of the newest sample of the same fires, else `1`.
+        wish: how the sample is to be drawn.
 
     Returns:
         `None` where the policy fired nowhere.
@@ -237,12 +247,10 @@ def begin_annotation(
         )
     row = find_report(tables, spec)
     report = report_of(read_document(tables, row), row)
-    fires = fires_of(report, branches)
+    fires = fires_of(report, wish.branches)
     if not fires:
         return None
-    sample = choose_sample(
-        tables, row, fires, branches=branches, size=size, seed=seed, now_ns=now_ns()
-    )
+    sample = choose_sample(tables, row, fires, wish, now_ns())
     items = tuple(_item(report, fires[ref]) for ref in sample.event_refs)
     return Annotation(tables, sample, items, rater, now_ns)
 

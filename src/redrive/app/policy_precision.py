@@ -13,9 +13,10 @@ from typing import Any
 import msgspec
 
 from redrive import canonical
-from redrive.app.annotating import find_report, fires_of, read_document, report_of
+from redrive.app.annotating import find_report, fires_of, read_document, report_of, reports_of_code
 from redrive.compare.policy_report import PolicyDocument, PolicyReport
 from redrive.compare.precision import (
+    Drawn,
     Label,
     Precision,
     Recall,
@@ -100,11 +101,7 @@ def _precision(
     tables: PolicyTables, row: ReportRow, report: PolicyReport, confidence: float
 ) -> Precision:
     """Judge the newest sample that has labels, among those drawn from reports of this very code."""
-    same_code = {
-        other.id
-        for other in tables.reports(row.policy)
-        if (other.version, other.digest) == (row.version, row.digest)
-    }
+    same_code = reports_of_code(tables, row)
     samples = [sample for sample in tables.samples(row.policy) if sample.report in same_code]
     labelled = [sample for sample in samples if tables.labels(sample.id)]
     fitting = labelled or samples
@@ -112,12 +109,10 @@ def _precision(
     labels = tables.labels(sample.id) if sample is not None else []
     found = judge_precision(
         [Label(label.event_ref, label.rater, label.label) for label in labels],
-        policy=row.policy,
-        version=row.version,
-        sample=None if sample is None else sample.id,
-        population=len(fires_of(report, "head")) if sample is None else sample.population,
-        drawn=0 if sample is None else len(sample.event_refs),
-        confidence=confidence,
+        Drawn(row.policy, row.version, None, len(fires_of(report, "head")), 0)
+        if sample is None
+        else Drawn(row.policy, row.version, sample.id, sample.population, len(sample.event_refs)),
+        confidence,
     )
     return msgspec.structs.replace(found, notes=(*found.notes, *_notes(sample, report, labelled)))
 

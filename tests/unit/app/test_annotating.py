@@ -10,6 +10,7 @@ import pytest
 from redrive.app.annotating import (
     MAX_NOTE_CHARS,
     Annotation,
+    Wish,
     begin_annotation,
     find_report,
     fires_of,
@@ -33,7 +34,7 @@ def tables(tmp_path: Path) -> Iterator[PolicyTables]:
 
 def begin(tables: PolicyTables, rater: str = "ann", spec: str = "no-rm", **how) -> Annotation:
     clock = itertools.count(100)
-    found = begin_annotation(tables, spec, rater, lambda: next(clock), **how)
+    found = begin_annotation(tables, spec, rater, lambda: next(clock), Wish(**how))
     assert found is not None
     return found
 

@@ -1,5 +1,6 @@
 """The page's listener: it stores a rater's labels, and refuses what is not that rater's browser."""
 
+import asyncio
 import http.client
 import itertools
 import json
@@ -340,6 +341,14 @@ def test_every_answer_tells_the_browser_what_not_to_do(client: Client) -> None:
         assert answer.headers["cache-control"] == "no-store"
         assert "set-cookie" not in answer.headers
         assert not [name for name in answer.headers if name.startswith("access-control")]
+
+
+def test_what_is_no_http_is_not_answered(annotation: Annotation) -> None:
+    async def never(*_: Any) -> Any:
+        raise AssertionError
+
+    app = make_app(annotation, TOKEN, PORT, lambda: None)
+    asyncio.run(app({"type": "websocket"}, never, never))
 
 
 # --- served for real

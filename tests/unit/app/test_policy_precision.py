@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from redrive import canonical
-from redrive.app.annotating import Annotation, begin_annotation
+from redrive.app.annotating import Annotation, Wish, begin_annotation
 from redrive.app.policy_precision import Measured, measure_precision, read_refs
 from redrive.compare.policy_report import CannotEvaluate
 from redrive.errors import RecordError, UsageError
@@ -28,7 +28,7 @@ def tables(tmp_path: Path) -> Iterator[PolicyTables]:
 def label(tables: PolicyTables, said: str, rater: str = "ann", **how) -> Annotation:
     """Label a sample's first items; t, f, u."""
     words = {"t": "true", "f": "false", "u": "unsure"}
-    annotation = begin_annotation(tables, "no-rm", rater, itertools.count().__next__, **how)
+    annotation = begin_annotation(tables, "no-rm", rater, itertools.count().__next__, Wish(**how))
     assert annotation is not None
     for place, letter in enumerate(said):
         annotation.put(place, words[letter], "")
@@ -68,6 +68,8 @@ def test_labels_of_other_code_say_nothing(tables: PolicyTables) -> None:
     label(tables, "tttt")
     put_report(tables, FIRES, digest=OTHER_CODE)
     assert measure(tables).precision.n_labelled == 0
+    label(tables, "ff")
+    assert measure(tables).precision.n_false == 2
     put_report(tables, FIRES)
     assert measure(tables).precision.n_labelled == 4
 

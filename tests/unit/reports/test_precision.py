@@ -1,10 +1,10 @@
 """The lines of a precision say what the figures say, and escape what comes from outside."""
 
-from redrive.compare.precision import Label, judge_precision, recall
+from redrive.compare.precision import Drawn, Label, judge_precision, recall
 from redrive.reports.precision import precision_lines, recall_lines
 
 
-def lines(said, **changed):
+def lines(said, confidence=0.95, **changed):
     words = {"t": "true", "f": "false", "u": "unsure"}
     labels = [
         Label(f"a#{place}", rater, words[letter])
@@ -12,7 +12,7 @@ def lines(said, **changed):
         for place, letter in enumerate(letters)
     ]
     facts = {"policy": "p", "version": "1", "sample": "s", "population": 20, "drawn": 10}
-    return list(precision_lines(judge_precision(labels, **facts | changed)))
+    return list(precision_lines(judge_precision(labels, Drawn(**facts | changed), confidence)))
 
 
 def test_a_figure_with_its_interval_counts_and_agreement():

@@ -10,7 +10,7 @@ from threading import Thread
 import click
 import msgspec
 
-from redrive.app.annotating import BRANCHES, Annotation, begin_annotation
+from redrive.app.annotating import BRANCHES, Annotation, Wish, begin_annotation
 from redrive.app.annotation_terminal import label_by_keys
 from redrive.app.policy_precision import Measured, measure_precision
 from redrive.cli import output
@@ -55,9 +55,8 @@ def annotate_verb(
     """
     label = _label_on_page(port, opens=not no_browser) if is_page else _label_by_keys
     with opened_store(ctx.obj) as store:
-        annotation = begin_annotation(
-            store.policies, policy, rater, time.time_ns, branches=branches, size=size, seed=seed
-        )
+        wish = Wish(branches, size, seed)
+        annotation = begin_annotation(store.policies, policy, rater, time.time_ns, wish)
         if annotation is None:
             output.write_lines([f"{output.escape(policy)} fired nowhere: nothing to label"])
             return Exit.DONE
