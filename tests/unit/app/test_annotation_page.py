@@ -27,7 +27,7 @@ from redrive.app.annotation_page import (
 )
 from redrive.errors import StoreError, TamperError, UsageError
 from redrive.stores.port import PolicyTables
-from tests.browser import browser
+from tests.chromium import Page, find_chromium, open_page
 from tests.policy_reports import HOSTILE, fire, put_report
 from tests.stored import opened
 
@@ -442,15 +442,28 @@ def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
 # --- in a browser
 
 
+@contextmanager
+def opened_page(folder: Path) -> Iterator[Page]:
+    program = find_chromium()
+    if program is None:
+        pytest.skip("no Chromium is installed")
+    with open_page(program, folder / "profile") as page:
+        yield page
+
+
 def test_a_rater_labels_by_keys_and_hostile_text_does_nothing(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
-    with served(path) as address, browser(tmp_path) as page:
+    with served(path) as address, opened_page(tmp_path) as page:
         page.open(address)
-        hostile = page.js("data.items.findIndex((item) => item.action.startsWith('<b>'))")
-        page.js(f"show({hostile})")
-        assert page.js("document.getElementById('reason').textContent").startswith("</script><scr")
-        assert page.js("document.querySelectorAll('img, b:not(button b), iframe').length") == 0
-        page.js("show(0)")
+        hostile = page.evaluate("data.items.findIndex((item) => item.action.startsWith('<b>'))")
+        page.evaluate(f"show({hostile})")
+        assert page.evaluate("document.getElementById('reason').textContent").startswith(
+            "</script><scr"
+        )
+        assert (
+            page.evaluate("document.querySelectorAll('img, b:not(button b), iframe').length") == 0
+        )
+        page.evaluate("show(0)")
         page.press("t")
         page.wait("place === 1")
         page.press("n")
@@ -460,16 +473,15 @@ def test_a_rater_labels_by_keys_and_hostile_text_does_nothing(tmp_path: Path) ->
         page.press("f")
         page.wait("place === 2")
         page.press("ArrowLeft")
-        assert page.js("document.querySelector('[aria-pressed=true]').dataset.label") == "false"
+        assert (
+            page.evaluate("document.querySelector('[aria-pressed=true]').dataset.label") == "false"
+        )
         page.press("ArrowRight")
         page.press("u")
         page.wait("document.getElementById('status').textContent.startsWith('All are labelled')")
-        page.js("document.getElementById('finish').click()")
+        page.evaluate("document.getElementById('finish').click()")
         page.wait("document.getElementById('status').textContent.startsWith('Stored.')")
-        asked = {sent["request"]["url"] for sent in page.named("Network.requestWillBeSent")}
-        wrong = page.named(
-            "Page.javascriptDialogOpening", "Runtime.exceptionThrown", "Log.entryAdded"
-        )
+        asked, wrong = set(page.requested()), page.complaints()
     base = address.split("?")[0]
     assert asked <= {address, f"{base}labels", f"{base}finish", "data:,"}
     assert wrong == []
@@ -491,41 +503,41 @@ def test_a_rater_labels_by_keys_and_hostile_text_does_nothing(tmp_path: Path) ->
 )
 def test_a_label_clicked_right_after_a_changed_note_is_not_lost(tmp_path: Path, order: str) -> None:
     path = tmp_path / "store.db"
-    with served(path) as address, browser(tmp_path) as page:
+    with served(path) as address, opened_page(tmp_path) as page:
         page.open(address)
         page.press("t")
         page.wait("place === 1")
         page.press("ArrowLeft")
         page.press("n")
         page.press("x")
-        page.js(order)
+        page.evaluate(order)
         page.wait("labels[0].label === 'false' && labels[0].note === 'x'")
-        page.js("sending")
+        page.evaluate("sending")
     with opened(path, read_only=True) as store:
         rows = store.policies.labels(store.policies.samples()[0].id)
     assert (rows[-1].label, rows[-1].note) == ("false", "x")
 
 
 def test_a_note_that_waits_for_its_label_is_not_lost_on_the_way(tmp_path: Path) -> None:
-    with served(tmp_path / "store.db") as address, browser(tmp_path) as page:
+    with served(tmp_path / "store.db") as address, opened_page(tmp_path) as page:
         page.open(address)
         page.press("n")
         page.press("x")
-        page.js("document.getElementById('next').click()")
-        assert page.js("note.value") == ""
-        page.js("document.getElementById('previous').click()")
-        assert page.js("note.value") == "x"
-        page.js("note.blur()")
+        page.evaluate("document.getElementById('next').click()")
+        assert page.evaluate("note.value") == ""
+        page.evaluate("document.getElementById('previous').click()")
+        assert page.evaluate("note.value") == "x"
+        page.evaluate("note.blur()")
         page.press("t")
         page.wait("labels[0] && labels[0].note === 'x'")
 
 
 def test_a_server_that_is_gone_is_said_and_the_label_not_shown_as_stored(tmp_path: Path) -> None:
-    with served(tmp_path / "store.db") as address, browser(tmp_path) as page:
+    with served(tmp_path / "store.db") as address, opened_page(tmp_path) as page:
         page.open(address)
         while post(address, "/finish", {}):
             time.sleep(0.05)
         page.press("t")
         page.wait("document.getElementById('status').classList.contains('bad')")
-        assert page.js("labels.every((label) => label === null)")
-        assert page.js("place") == 0
+        assert page.evaluate("labels.every((label) => label === null)")
+        assert page.evaluate("place") == 0
