@@ -15,7 +15,7 @@ _PATHS = frozenset({"-path", "-ipath", "-wholename", "-iwholename"})
 _FILTERS = frozenset(
     {
         *("-regex", "-iregex", "-mtime", "-mmin", "-newer", "-size", "-user", "-group", "-perm"),
-        *("-atime", "-ctime", "-amin", "-cmin", "-inum", "-empty", "-newermt", "-links"),
+        *("-atime", "-ctime", "-amin", "-cmin", "-inum", "-empty", "-newermt", "-links", "-lname"),
     }
 )
 EXECUTIONS = frozenset({"-exec", "-execdir", "-ok", "-okdir"})

@@ -19,6 +19,7 @@ _VALUES: Mapping[str, tuple[str, ...]] = {
     "clean": ("-e", "--exclude"),
     "restore": ("-s", "--source"),
     "checkout": ("-b", "-B", "--orphan", "--conflict"),
+    "update-ref": ("-m",),
     "switch": ("-c", "-C", "--orphan"),
 }
 _Judge = Callable[[Command, Options, str | None], Iterator[Danger]]

@@ -32,11 +32,13 @@ PATTERNS = (
 # Paths to judge; none is ever opened.
 TEMPORARY_ROOT = "/tmp"  # noqa: S108  # nosec B108
 MADE_TEMPORARY = f"{TEMPORARY_ROOT}/made-by-the-script"
+_SHARED_MEMORY = "/dev/shm"  # noqa: S108  # nosec B108
 _TEMPORARY_ROOTS = (
     TEMPORARY_ROOT,
-    "/private/tmp",
+    f"/private{TEMPORARY_ROOT}",
+    f"/var{TEMPORARY_ROOT}",
     "/var/folders",
-    *("/var/tmp", "/dev/shm"),  # noqa: S108  # nosec B108
+    _SHARED_MEMORY,
 )
 # Rebuilt in a project; near the top of a disk or a home such a name may be anything.
 _GENERIC = frozenset({"build", "dist", "target", "out", "_build", "coverage", "test-results"})
@@ -82,6 +84,11 @@ def is_broad(path: str, *, folder: str = ".") -> bool:
     if not parts or set(parts) <= {".", ".."}:
         return True
     return len(parts) == 1 and (parts[0].startswith("~") or not is_known(parts[0]))
+
+
+def is_temporary_root(path: str) -> bool:
+    """Tell whether a path is a temporary folder itself."""
+    return join_path(".", path) in _TEMPORARY_ROOTS
 
 
 def is_device(path: str) -> bool:
