@@ -10,7 +10,13 @@ from collections.abc import Callable, Iterator, Mapping
 from redrive.policies.shell_command import Command, Options, complete_option, read_options
 from redrive.policies.shell_danger import Danger, Severity, make_danger
 from redrive.policies.shell_find import read_searches
-from redrive.policies.shell_paths import is_broad, is_device, is_scratch, is_temporary_root
+from redrive.policies.shell_paths import (
+    is_broad,
+    is_device,
+    is_plain_file,
+    is_scratch,
+    is_temporary_root,
+)
 from redrive.policies.shell_words import DOWNLOADED, UNKNOWN, is_known
 
 _RM_LETTERS = frozenset("rRfiIvdPWx")
@@ -48,7 +54,9 @@ def judge_targets(
 ) -> Iterator[Danger]:
     """Name each target whose recursive deletion would be a loss."""
     for target in targets:
-        if target and not is_scratch(target, folder=command.cwd, root=root):
+        if not target or is_plain_file(target):
+            continue
+        if not is_scratch(target, folder=command.cwd, root=root):
             worst = severity if _may_be_grave(target) else Severity.ASK
             yield make_danger("recursive_delete", command, target, severity=worst)
 

@@ -40,6 +40,8 @@ class Stream(msgspec.Struct, frozen=True):
         """Give what `$(…)` makes of it."""
         if self.text is not None:
             return self.text.rstrip("\n")
+        if self.paths and not self.is_download:
+            return "\n".join(self.paths)
         return DOWNLOADED if self.is_download else UNKNOWN
 
 
