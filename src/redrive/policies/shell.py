@@ -37,8 +37,12 @@ def find_dangers(command: str, *, cwd: str | None = None) -> tuple[Danger, ...]:
     Cost: O(n), no regular expression over the whole text.
     """
     walk = walk_script(command, cwd)
-    found = dict.fromkeys(chain.from_iterable(_judge(item, cwd) for item in walk.commands))
-    dangers = list(found)[:MAX_DANGERS]
+    found: dict[Danger, None] = {}
+    for danger in chain.from_iterable(_judge(item, cwd) for item in walk.commands):
+        found[danger] = None
+        if len(found) == MAX_DANGERS:
+            break
+    dangers = list(found)
     if not walk.is_complete:
         unread = Command((command[:40].strip(),))
         dangers.append(make_danger("unread_command", unread, severity=Severity.ASK))

@@ -12,6 +12,7 @@ from redrive.policies.shell_command import Command
 from redrive.policies.shell_words import show_word
 
 RULES_VERSION = 1
+MAX_WORDS = 64
 
 
 class Severity(StrEnum):
@@ -25,8 +26,8 @@ class Danger(msgspec.Struct, frozen=True):
     """One command that would lose something.
 
     `rule` is one of `RULES`; `what` a sentence fragment for a person; `program` and `words` the
-    command, unquoted and without its wrappers, `…` where a value is not in the script; `target`
-    what is lost, empty if the command does not name it.
+    command, unquoted and without its wrappers, `…` where a value is not in the script, at most
+    `MAX_WORDS`; `target` what is lost, empty if the command does not name it.
     """
 
     rule: str
@@ -69,5 +70,5 @@ def make_danger(
     rule: str, command: Command, target: str = "", *, severity: Severity = Severity.DENY
 ) -> Danger:
     """Make a danger of a command, with the rule's own words."""
-    words = tuple(show_word(word) for word in command.words)
+    words = tuple(show_word(word) for word in command.words[:MAX_WORDS])
     return Danger(rule, severity, RULES[rule], command.program, words, show_word(target))

@@ -10,8 +10,14 @@ from collections.abc import Callable, Iterator, Mapping
 from redrive.policies.shell_command import Command, Options, complete_option, read_options
 from redrive.policies.shell_danger import Danger, Severity, make_danger
 from redrive.policies.shell_find import read_searches
-from redrive.policies.shell_paths import is_broad, is_device, is_scratch
-from redrive.policies.shell_words import is_known
+from redrive.policies.shell_paths import (
+    is_broad,
+    is_device,
+    is_plain_file,
+    is_scratch,
+    is_temporary_root,
+)
+from redrive.policies.shell_words import DOWNLOADED, UNKNOWN, is_known
 
 _RM_LETTERS = frozenset("rRfiIvdPWx")
 _RM_LONG = (
@@ -48,10 +54,19 @@ def judge_targets(
 ) -> Iterator[Danger]:
     """Name each target whose recursive deletion would be a loss."""
     for target in targets:
-        if target and not is_scratch(target, folder=command.cwd, root=root):
-            is_vague = not is_known(target) and not target.endswith(("/", "/*"))
-            worst = Severity.ASK if is_vague and not is_broad(target[:-1] + "x") else severity
+        if not target or is_plain_file(target):
+            continue
+        if not is_scratch(target, folder=command.cwd, root=root):
+            worst = severity if _may_be_grave(target) else Severity.ASK
             yield make_danger("recursive_delete", command, target, severity=worst)
+
+
+def _may_be_grave(target: str) -> bool:
+    """Tell whether a target is named, or becomes a broad one where its unknown part is empty."""
+    rest = target.replace(UNKNOWN, "").replace(DOWNLOADED, "")
+    if rest == target:
+        return True
+    return bool(rest) and is_broad(rest) and not is_temporary_root(rest)
 
 
 def _rm_options(command: Command) -> Options | None:
@@ -183,7 +198,8 @@ def judge_rights(command: Command, root: str | None) -> Iterator[Danger]:
     for target in targets:
         if is_scratch(target, folder=command.cwd, root=root):
             continue
-        if (is_broad(target) and target.strip("./*")) or target in {"/", "/*"}:
+        is_tree = not target.startswith("/") and not target.strip("./*")
+        if is_broad(target) and not is_tree and _may_be_grave(target):
             yield make_danger("permission_blowup", command, target)
         elif opens:
             yield make_danger("permission_blowup", command, target, severity=Severity.ASK)

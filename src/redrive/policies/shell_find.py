@@ -15,7 +15,7 @@ _PATHS = frozenset({"-path", "-ipath", "-wholename", "-iwholename"})
 _FILTERS = frozenset(
     {
         *("-regex", "-iregex", "-mtime", "-mmin", "-newer", "-size", "-user", "-group", "-perm"),
-        *("-atime", "-ctime", "-amin", "-cmin", "-inum", "-empty", "-newermt", "-links"),
+        *("-atime", "-ctime", "-amin", "-cmin", "-inum", "-empty", "-newermt", "-links", "-lname"),
     }
 )
 EXECUTIONS = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
@@ -64,12 +64,20 @@ def read_searches(words: Sequence[str]) -> tuple[Search, ...]:
 
 def _search(roots: tuple[str, ...], branch: Sequence[str]) -> Search:
     plain, commands = _without_commands(branch)
-    tests = _tests(plain, 0)
+    # A test behind the action comes too late: `find . -delete -name x` deletes everything.
+    before = _until_action(branch)
+    tests = _tests(before, 0)
     paths = tuple(_joined(root, name) for root in roots for name in tests.names)
     is_pruned = "-prune" in plain and not (commands or {"-print", "-print0", "-delete"} & {*plain})
     return Search(
         paths or roots, bool(paths), tests.is_filtered, is_pruned, "-delete" in plain, commands
     )
+
+
+def _until_action(branch: Sequence[str]) -> list[str]:
+    actions = EXECUTIONS | {"-delete"}
+    number = next((n for n, word in enumerate(branch) if word in actions), len(branch))
+    return list(branch[:number])
 
 
 def _joined(root: str, name: str) -> str:

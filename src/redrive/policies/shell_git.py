@@ -19,6 +19,7 @@ _VALUES: Mapping[str, tuple[str, ...]] = {
     "clean": ("-e", "--exclude"),
     "restore": ("-s", "--source"),
     "checkout": ("-b", "-B", "--orphan", "--conflict"),
+    "update-ref": ("-m",),
     "switch": ("-c", "-C", "--orphan"),
 }
 _Judge = Callable[[Command, Options, str | None], Iterator[Danger]]
@@ -86,7 +87,7 @@ def _restore(command: Command, options: Options, root: str | None) -> Iterator[D
     del root
     is_staged_only = options.has("-S", "--staged") and not options.has("-W", "--worktree")
     for target in options.operands:
-        if target in _BROAD and not is_staged_only:
+        if (target in _BROAD or target.endswith("/")) and not is_staged_only:
             yield make_danger("discard_work", command, target, severity=Severity.ASK)
             return
 

@@ -25,6 +25,7 @@ from redrive.policies.shell_wrappers import is_assignment, unwrap
 SHELLS = frozenset({"sh", "bash", "zsh", "dash", "ksh", "ash", "mksh", "rbash", "fish"})
 _MAX_WRAPPERS = 32
 _MAX_ITEMS = 256
+_MAX_WORDS = 1024
 _Launcher = Callable[[Runner, Command, Scope], Stream]
 
 
@@ -225,9 +226,9 @@ def _items(stdin: Stream) -> tuple[str, ...]:
 def _filled(words: tuple[str, ...], mark: str, items: tuple[str, ...]) -> tuple[str, ...]:
     """Put the items where the mark stands; a mark inside a word takes the first item."""
     filled: list[str] = []
-    for word in words:
+    for word in words[:_MAX_WORDS]:
         if word == mark:
-            filled.extend(items)
+            filled.extend(items[:_MAX_ITEMS])
         else:
             filled.append(word.replace(mark, items[0] if items else UNKNOWN))
     return tuple(filled)

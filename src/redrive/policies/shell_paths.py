@@ -29,14 +29,23 @@ PATTERNS = (
     *("*.egg-info", "*.pyc", "*.pyo", "*.tmp", "tmp.*", "__pycache__*"),
     *("bazel-*", "*.tsbuildinfo"),
 )
+# Endings of plain files: deleting one, or a lock that is made again, is no recursion. A folder may
+# be called `next.js` or `data.v2`, so the table is short; a database's file is not in it.
+_FILE_ENDINGS = (
+    *(".json", ".lock", ".lockb", "-lock.yaml", ".txt", ".md", ".log", ".py", ".yml", ".yaml"),
+    *(".toml", ".csv", ".png", ".jpg", ".jpeg", ".gif", ".svg", ".mp4", ".zip", ".gz", ".tgz"),
+    *(".tar", ".pdf", ".html", ".css", ".xml", ".sh", ".whl", ".deb", ".jar", ".class", ".o"),
+)
 # Paths to judge; none is ever opened.
 TEMPORARY_ROOT = "/tmp"  # noqa: S108  # nosec B108
 MADE_TEMPORARY = f"{TEMPORARY_ROOT}/made-by-the-script"
+_SHARED_MEMORY = "/dev/shm"  # noqa: S108  # nosec B108
 _TEMPORARY_ROOTS = (
     TEMPORARY_ROOT,
-    "/private/tmp",
+    f"/private{TEMPORARY_ROOT}",
+    f"/var{TEMPORARY_ROOT}",
     "/var/folders",
-    *("/var/tmp", "/dev/shm"),  # noqa: S108  # nosec B108
+    _SHARED_MEMORY,
 )
 # Rebuilt in a project; near the top of a disk or a home such a name may be anything.
 _GENERIC = frozenset({"build", "dist", "target", "out", "_build", "coverage", "test-results"})
@@ -82,6 +91,16 @@ def is_broad(path: str, *, folder: str = ".") -> bool:
     if not parts or set(parts) <= {".", ".."}:
         return True
     return len(parts) == 1 and (parts[0].startswith("~") or not is_known(parts[0]))
+
+
+def is_plain_file(path: str) -> bool:
+    """Tell whether a path's ending is a plain file's."""
+    return path.endswith(_FILE_ENDINGS)
+
+
+def is_temporary_root(path: str) -> bool:
+    """Tell whether a path is a temporary folder itself."""
+    return join_path(".", path) in _TEMPORARY_ROOTS
 
 
 def is_device(path: str) -> bool:

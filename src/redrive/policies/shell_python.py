@@ -7,6 +7,7 @@ Source: the documentation of `os`, `shutil` and `subprocess`.
 """
 
 import ast
+import warnings
 from collections.abc import Iterator
 from typing import TypeAlias
 
@@ -21,7 +22,6 @@ _SHELL_CALLS = frozenset(
 _ARGUMENT_CALLS = frozenset(
     f"subprocess.{name}" for name in ("run", "call", "check_call", "check_output", "Popen")
 )
-_REMOVALS = frozenset({"shutil.rmtree", "rmtree"})
 _SINGLE_REMOVALS = frozenset({"os.remove", "os.unlink"})
 _HOME_CALLS = frozenset({"Path.home", "pathlib.Path.home", "os.path.expanduser"})
 _TEMPORARY_CALLS = frozenset({"tempfile.mkdtemp", "mkdtemp", "tempfile.gettempdir"})
@@ -40,11 +40,36 @@ def find_python_actions(code: str) -> tuple[Action, ...]:
     if not code or len(code) > _MAX_CHARS:
         return ()
     try:
-        tree = ast.parse(code)
-        values = _literal_values(tree)
-        return tuple(action for node in ast.walk(tree) for action in _actions(node, values))
+        tree = _parse(code)
+        values, names = _literal_values(tree), _imported_names(tree)
+        return tuple(a for node in ast.walk(tree) for a in _actions(node, values, names))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ()
+
+
+def _parse(code: str) -> ast.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # an odd escape is the code's business, not the reader's
+        return ast.parse(code)
+
+
+def _imported_names(tree: ast.AST) -> dict[str, str]:
+    """Map each imported name to its full one, such as `run` to `subprocess.run`."""
+    names: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names.update({item.asname or item.name: item.name for item in node.names})
+        elif isinstance(node, ast.ImportFrom):
+            for item in node.names:
+                names[item.asname or item.name] = f"{node.module}.{item.name}"
+    return names
+
+
+def _full_name(node: ast.expr, names: dict[str, str]) -> str:
+    if not isinstance(node, ast.Name | ast.Attribute):
+        return ""
+    first, dot, rest = ast.unparse(node).partition(".")
+    return names.get(first, first) + dot + rest
 
 
 def _literal_values(tree: ast.AST) -> dict[str, ast.expr]:
@@ -57,21 +82,21 @@ def _literal_values(tree: ast.AST) -> dict[str, ast.expr]:
     return found
 
 
-def _actions(node: ast.AST, values: dict[str, ast.expr]) -> Iterator[Action]:
-    if isinstance(node, ast.For | ast.With):
-        yield from _walk_removals(node, values)
+def _actions(node: ast.AST, values: dict[str, ast.expr], names: dict[str, str]) -> Iterator[Action]:
+    if isinstance(node, ast.For):
+        yield from _walk_removals(node, values, names)
     if not isinstance(node, ast.Call):
         return
-    name = ast.unparse(node.func) if isinstance(node.func, ast.Name | ast.Attribute) else ""
+    name = _full_name(node.func, names)
     first = node.args[0] if node.args else None
     first = next((key.value for key in node.keywords if key.arg in {"path", "args"}), first)
     if first is None:
         return
-    if name in _REMOVALS or name.endswith(".rmtree"):
-        yield "shutil.rmtree", _path(first, values)
+    if name == "shutil.rmtree":
+        yield name, _path(first, values)
     elif name in _SHELL_CALLS:
         yield _path(first, values)
-    elif name in _ARGUMENT_CALLS or name in {"run", "check_call", "check_output", "Popen"}:
+    elif name in _ARGUMENT_CALLS:
         yield from _started(first, values)
 
 
@@ -84,15 +109,16 @@ def _started(first: ast.expr, values: dict[str, ast.expr]) -> Iterator[Action]:
         yield text
 
 
-def _walk_removals(node: ast.For | ast.With, values: dict[str, ast.expr]) -> Iterator[Action]:
+def _walk_removals(
+    node: ast.For, values: dict[str, ast.expr], names: dict[str, str]
+) -> Iterator[Action]:
     """Find `os.remove` in a loop over `os.walk`: a recursive removal of what is walked."""
-    if not isinstance(node, ast.For) or not isinstance(node.iter, ast.Call):
+    if not isinstance(node.iter, ast.Call) or not node.iter.args:
         return
-    name = ast.unparse(node.iter.func)
-    if name not in {"os.walk", "walk"} or not node.iter.args:
+    if _full_name(node.iter.func, names) != "os.walk":
         return
     for inner in ast.walk(node):
-        if isinstance(inner, ast.Call) and ast.unparse(inner.func) in _SINGLE_REMOVALS:
+        if isinstance(inner, ast.Call) and _full_name(inner.func, names) in _SINGLE_REMOVALS:
             yield "shutil.rmtree", _path(node.iter.args[0], values)
             return
 

@@ -91,6 +91,13 @@ _PRISMA = (
     _rule("database_reset", "migrate reset"),
     _rule("database_reset", "db push", "--force-reset --accept-data-loss"),
 )
+_PACKAGE_RUNNER = (
+    _rule("package_unpublish", "unpublish"),
+    _rule("database_reset", "run|run-script db:reset|db:drop|db:wipe|migrate:reset", "", _ASK),
+    _rule("database_reset", "db:reset|db:drop|db:wipe|migrate:reset", "", _ASK),
+    _rule("database_reset", "prisma migrate reset"),
+    _rule("database_reset", "prisma db push", "--force-reset --accept-data-loss"),
+)
 _MIGRATIONS: Mapping[str, tuple[Rule, ...]] = {
     **dict.fromkeys(("rails", "rake"), _DB_TASKS),
     "prisma": _PRISMA,
@@ -169,7 +176,7 @@ _CLOUDS: Mapping[str, tuple[Rule, ...]] = {
     **dict.fromkeys(("kind", "minikube", "k3d"), (_rule("cluster_delete", "delete", "", _ASK),)),
     **dict.fromkeys(("docker", "podman", "nerdctl"), _DOCKER),
     "docker-compose": _COMPOSE,
-    **dict.fromkeys(("npm", "pnpm", "yarn"), (_rule("package_unpublish", "unpublish"),)),
+    **dict.fromkeys(("npm", "pnpm", "yarn", "bun"), _PACKAGE_RUNNER),
     **dict.fromkeys(("cargo", "gem"), (_rule("package_unpublish", "yank", "", _ASK),)),
     "gh": (
         _rule("repository_delete", "repo delete"),

@@ -29,6 +29,7 @@ from redrive.policies.shell_tree import (
     Word,
 )
 from redrive.policies.shell_words import (
+    MAX_VALUE_CHARS,
     SILENT,
     UNKNOWN,
     UNREAD,
@@ -43,7 +44,7 @@ MAX_CHARS = 64 * 1024
 _MAX_STEPS = 40_000
 _MAX_LOOP_VALUES = 16
 _MAX_CALLS = 4
-_CHARS_PER_STEP = 64
+CHARS_PER_STEP = 64
 _FILE_WRITES = frozenset({">", ">>", ">|", "&>", "&>>", ">&", "<>"})
 
 
@@ -94,19 +95,20 @@ class _Walker:
 
     def text(self, source: str, scope: Scope, stdin: Stream) -> Stream:
         """Parse and run a text that becomes a script."""
-        self._charge(len(source))
+        self.charge(len(source))
         return self.script(parse_script(source[:MAX_CHARS], self.depth), scope, stdin)
 
     def words(self, command: Command, scope: Scope) -> Stream:
         """Run words: a function of the script, else a program."""
-        self._charge(0)
+        self.charge(0)
         function = scope.functions.get(command.words[0]) if command.words else None
         if function is None or command.words[0] in scope.calls or len(scope.calls) >= _MAX_CALLS:
             return launch(self, command, scope)
         return self._call(function, command, scope)
 
-    def _charge(self, chars: int) -> None:
-        self.steps += 1 + chars // _CHARS_PER_STEP
+    def charge(self, chars: int) -> None:
+        """Count one step, and one more for each `CHARS_PER_STEP` of a text."""
+        self.steps += 1 + chars // CHARS_PER_STEP
         if self.steps > _MAX_STEPS:
             raise _ExhaustedError
 
@@ -121,7 +123,7 @@ class _Walker:
         return join_streams(streams)
 
     def node(self, node: Node, scope: Scope, stdin: Stream) -> Stream:
-        self._charge(0)
+        self.charge(0)
         match node:
             case Simple():
                 return self._simple(node, scope, stdin)
@@ -167,7 +169,7 @@ class _Walker:
         fields: list[str] = []
         for word in node.words:
             fields.extend(expand_fields(word, bound))
-            self._charge(len(fields[-1]) if fields else 0)
+            self.charge(len(fields[-1]) if fields else 0)
         stdin, written = self._redirected(node.redirects, scope, stdin)
         assigned = [(item.name, self._value(item, bound)) for item in node.assignments]
         if not fields:
@@ -187,8 +189,8 @@ class _Walker:
             words = assignment.value
             return (*start, *(field for word in words for field in expand_fields(word, bound)))
         text = expand_text(assignment.value, bound)
-        self._charge(len(text))
-        return old + text if isinstance(old, str) else text
+        self.charge(len(text))
+        return (old + text if isinstance(old, str) else text)[:MAX_VALUE_CHARS]
 
     def _call(self, function: Function, command: Command, scope: Scope) -> Stream:
         if _is_bomb(function):
@@ -220,7 +222,7 @@ class _Walker:
             operator = redirect.operator.lstrip("0123456789")
             if redirect.body is not None:
                 text = expand_text(redirect.body, bound)
-                self._charge(len(text))
+                self.charge(len(text))
                 stdin = Stream(text)
                 continue
             target = expand_text(redirect.target, bound)
@@ -251,7 +253,7 @@ class _Bound:
 
     def look_up(self, name: str) -> Value | None:
         value = self.scope.look_up(name)
-        self.walker._charge(len(value) if isinstance(value, str) else 0)
+        self.walker.charge(len(value) if isinstance(value, str) else 0)
         return value
 
     def assign(self, name: str, value: Value) -> None:

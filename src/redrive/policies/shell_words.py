@@ -16,8 +16,9 @@ from redrive.policies.shell_tree import Arithmetic, Literal, Parameter, Substitu
 
 UNKNOWN = "\ue000"
 DOWNLOADED = "\ue001"
-MAX_VALUE_CHARS = 4096
+MAX_VALUE_CHARS = 16 * 1024
 MAX_BRACES = 64
+_MAX_BRACE_CHARS = 4096
 _EMPTY = "\ue0ff"
 _SHIFT = 0xE100
 # Signs that mean something unquoted; a quoted one is shifted out of the way until the end.
@@ -39,6 +40,8 @@ class Stream(msgspec.Struct, frozen=True):
         """Give what `$(…)` makes of it."""
         if self.text is not None:
             return self.text.rstrip("\n")
+        if self.paths and not self.is_download:
+            return "\n".join(self.paths)
         return DOWNLOADED if self.is_download else UNKNOWN
 
 
@@ -164,7 +167,7 @@ def _cut(value: str, operation: str, word: str) -> str:
 
 def _expand_braces(text: str) -> list[str]:
     """Expand `{a,b}`; a text that would become more than `MAX_BRACES` words stays as it is."""
-    if "{" not in text or len(text) > MAX_VALUE_CHARS:
+    if "{" not in text or len(text) > _MAX_BRACE_CHARS:
         return [text]
     done: list[str] = []
     waiting = [text]
