@@ -30,7 +30,7 @@ class DangerousCommandGuard(Policy):
     lane = "gate"
     critical = True
     uses_standard_state = False
-    libraries: ClassVar[tuple[str, ...]] = ("msgspec", "sqlglot", "tree_sitter", "tree_sitter_bash")
+    libraries: ClassVar[tuple[str, ...]] = ("msgspec", "sqlglot")
     notes: ClassVar[tuple[str, ...]] = (
         "coverage is not complete: what a program does by its own code and files is not seen",
     )

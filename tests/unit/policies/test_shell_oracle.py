@@ -1,210 +1,72 @@
-"""Bash itself says whether a command deletes `victim/`; the reader has to agree."""
+"""Our grammar of bash against a maintained one: where that one reads a text, both see its commands.
 
-import os
-import shutil
-import subprocess
-from pathlib import Path
+The maintained grammar is no part of the guard: on some texts of 64 KiB it needs many seconds and
+cannot be stopped, and it takes the word after `2>/dev/null` for a file. As an oracle it is good.
+"""
 
+from collections import Counter
+from collections.abc import Iterator
+
+import msgspec
 import pytest
+import tree_sitter
+import tree_sitter_bash
 
-from redrive.policies.shell import find_dangers
+from redrive.policies.shell_syntax import parse_script
+from redrive.policies.shell_tree import Literal, Simple, Word
+from tests.unit.policies.test_shell import ASKED, DENIED, HARMLESS
 
-BASH = shutil.which("bash")
-COMMANDS = [
-    "rm -rf victim",
-    "rm -r victim",
-    "rm -R victim/",
-    "rm -f victim",
-    "rm victim",
-    "rm -d victim",
-    "rm -v -f -r victim",
-    "rm victim -r",
-    "rm -- victim -r",
-    "rm -r -- victim",
-    "rm -rf -- -x victim",
-    "rm -rf ./victim/../victim",
-    "rm --recursive victim",
-    "rm --r victim",
-    "rm --rec --f victim",
-    "rm --re victim",
-    "rm --recursively victim",
-    "rm --force victim",
-    "rm -rz victim",
-    "rm -rf --help victim",
-    "rm -rf --version victim",
-    "rm -rf --nonsense victim",
-    "rm -rf --interactive=never victim",
-    "rm -ri victim < /dev/null",
-    "rm -rI victim < /dev/null",
-    "rm -rif victim < /dev/null",
-    "rm -rfi victim < /dev/null",
-    "rmdir victim",
-    "'r'\"m\" -rf victim",
-    "r\\m -\\r victim",
-    "$'\\x72m' -rf victim",
-    "$'\\162\\155' $'-rf' victim",
-    "{rm,-rf,victim}",
-    "rm -rf {victim,other}",
-    "rm -rf 'vic'tim",
-    'rm -r"f" "vic"\\tim',
-    "a=rm b=victim; $a -rf $b",
-    "a='rm -rf victim'; $a",
-    "a='rm -rf victim'; \"$a\"",
-    "a='rm -rf victim'; echo $a",
-    'a=(rm -rf victim); "${a[@]}"',
-    "a=victim.old; rm -rf ${a%.old}",
-    "a=xvictim; rm -rf ${a#x}",
-    "a=xxvictim; rm -rf ${a:2}",
-    "a=voctim; rm -rf ${a/o/i}",
-    "rm -rf ${none:-victim}",
-    "rm${IFS}-rf${IFS}victim",
-    'set -- victim; rm -rf "$1"',
-    'set -- -rf victim; rm "$@"',
-    "read x <<< victim; rm -rf $x",
-    "export v=victim; bash -c 'rm -rf $v'",
-    "bash -c 'rm -rf \"$0\"' victim",
-    "bash -c 'rm -rf \"$2\"' _ a victim",
-    "bash -c 'echo rm -rf victim'",
-    "bash -nc 'rm -rf victim'",
-    "bash -c \"bash -c 'rm -rf victim'\"",
-    "sh -euc 'rm -rf victim'",
-    "bash <<< 'rm -rf victim'",
-    "bash <<'E'\nrm -rf victim\nE",
-    "bash <<E\n# $(rm -rf victim)\nE",
-    "bash <<'E'\n# $(rm -rf victim)\nE",
-    "cat <<E\n$(rm -rf victim)\nE",
-    "cat <<'E'\n$(rm -rf victim)\nE",
-    "cat <<E\n\\$(rm -rf victim)\nE",
-    "cat <<-E | sh\n\trm -rf victim\n\tE",
-    "cat <<E | sh\nrm -rf victim\nE",
-    "cat <<E\nrm -rf victim\nE\n",
-    "cat <<A; rm -rf victim\nx\nA",
-    "cat <<A\nx\nA\nrm -rf victim",
-    "cat <<A <<B | sh\nrm -rf victim\nA\necho\nB",
-    "cat <<A <<B | sh\necho\nA\nrm -rf victim\nB",
-    "echo 'rm -rf victim' | sh",
-    "echo 'rm -rf victim' | cat | bash -s",
-    "echo 'rm -rf victim' | cat",
-    "echo -e 'rm -rf vic\\x74im' | sh",
-    "printf 'rm -rf %s\\n' other victim | sh",
-    "printf '%s ' rm -rf victim | sh",
-    "echo victim | xargs rm -rf",
-    "echo victim | xargs -I@ rm -rf ./@",
-    "echo victim | xargs rm",
-    "echo victim | xargs -n1 echo rm -rf",
-    "find . -name victim -exec rm -rf {} +",
-    "find . -name victim -exec rm {} +",
-    "find . -name victim -exec echo rm -rf {} +",
-    "find . -name victim -prune -exec rm -r {} \\;",
-    "find victim -delete",
-    "eval rm -rf victim",
-    "eval 'rm -rf' victim",
-    "eval echo rm -rf victim",
-    "$(echo rm -rf victim)",
-    "`echo rm` -rf victim",
-    "$(printf rm) -rf $(echo victim)",
-    "x=$(rm -rf victim)",
-    'echo "$(rm -rf victim)"',
-    "echo '$(rm -rf victim)'",
-    'echo "\\$(rm -rf victim)"',
-    "echo $((1 + $(rm -rf victim; echo 1)))",
-    "echo ${x:-$(rm -rf victim)}",
-    "cat <(rm -rf victim)",
-    "bash <(echo rm -rf victim)",
-    ". <(echo rm -rf victim)",
-    "f() { rm -rf victim; }; f",
-    "f() { rm -rf victim; }",
-    'f() { rm -rf "$1"; }; f victim',
-    "f() { echo \"$1\"; }; f 'rm -rf victim'",
-    "function f () ( rm -rf victim ); f",
-    "for i in victim; do rm -rf $i; done",
-    "mkdir a b; for i in a b; do :; done; rm -rf $i/../victim",
-    "for ((i=0; i<1; i++)); do rm -rf victim; done",
-    "while rm -rf victim; do break; done",
-    "until rm -rf victim; do :; done",
-    "if rm -rf victim; then :; fi",
-    "if ! false; then rm -rf victim; fi",
-    "case a in a) rm -rf victim ;; esac",
-    "case a in (a|b) : ;; esac; rm -rf victim",
-    "[[ -d victim ]] && rm -rf victim",
-    "[[ 'rm -rf victim' < b ]]",
-    "((1)) && rm -rf victim",
-    "(rm -rf victim)",
-    "{ rm -rf victim; }",
-    "! rm -rf victim",
-    "time rm -rf victim",
-    "time -p rm -rf victim",
-    "coproc rm -rf victim; wait",
-    "rm -rf victim & wait",
-    "true | rm -rf victim",
-    ">log rm -rf victim",
-    "rm 2>/dev/null -rf victim",
-    "2>&1 rm -rf victim >/dev/null",
-    "rm -rf \\\nvictim",
-    "rm -rf # victim",
-    "rm -rf a#b victim",
-    "echo a;# rm -rf victim",
-    "X=1 Y=2 rm -rf victim",
-    "env X=1 rm -rf victim",
-    "env -u X -- rm -rf victim",
-    "env -S 'rm -rf victim'",
-    "command rm -rf victim",
-    "command -v rm -rf victim",
-    "builtin command rm -rf victim",
-    "exec rm -rf victim",
-    "exec -a name rm -rf victim",
-    "nohup rm -rf victim",
-    "timeout 5 rm -rf victim",
-    "timeout -s KILL -k 1 5s rm -rf victim",
-    "nice -n 5 rm -rf victim",
-    "nice -5 rm -rf victim",
-    "setsid -w rm -rf victim",
-    "stdbuf -oL rm -rf victim",
-    "trap 'rm -rf victim' EXIT",
-    "type rm -rf victim",
-    "cd victim && rm -rf ../victim",
-    "mkdir -p build; cd build && rm -rf ../victim",
-    "mkdir -p build/x; cd build; rm -rf *",
-    "pushd . >/dev/null; rm -rf victim; popd",
-    "echo 'rm -rf victim' > x.sh; sh x.sh",
-    "echo 'rm -rf victim' > x.sh; chmod +x x.sh; ./x.sh",
-    "echo 'rm -rf victim' > x.sh; cat x.sh",
-    "echo 'rm -rf victim' > x.sh; sh < x.sh",
-    "echo 'rm -rf victim' > x.sh; sh \"$PWD/x.sh\"",
-    "cat > x.sh <<'E'\nrm -rf victim\nE\nsource ./x.sh",
-    "echo cm0gLXJmIHZpY3RpbQ== | base64 -d | sh",
-    "echo cm0gLXJmIHZpY3RpbQ== | base64 -d",
-    "alias x='rm -rf victim'; echo x",
-    "mkdir -p node_modules/victim && rm -rf node_modules",
-    "python3 -c \"import shutil; shutil.rmtree('victim')\"",
-    "python3 -c \"print('rm -rf victim')\"",
-    "python3 - <<'E'\nimport os, subprocess\nsubprocess.run(['rm', '-rf', 'victim'])\nE",
-    "python3 - <<'E'\nfrom pathlib import Path\nimport shutil\np = Path('.') / 'victim'\n"
-    "shutil.rmtree(p)\nE",
-    "python3 - <<'E'\nimport os\nos.system('rm -rf ' + 'victim')\nE",
-    "git commit -m 'rm -rf victim'",
-    "grep -rf victim .",
-]
+_PARSER = tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))
+COMMANDS = [*[command for _, command in (*DENIED, *ASKED)], *HARMLESS]
 
 
-@pytest.mark.skipif(BASH is None, reason="needs bash")
+def theirs(command: str) -> Counter[str] | None:
+    """Count the plainly written command names; `None` where the oracle cannot read the text."""
+    root = _PARSER.parse(command.encode()).root_node
+    if root.has_error:
+        return None
+    found: Counter[str] = Counter()
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        waiting += node.children
+        if node.type == "command_name" and [child.type for child in node.children] == ["word"]:
+            name = (node.text or b"").decode()
+            if "\\" not in name and "{" not in name and name != "time":  # a word of bash itself
+                found[name] += 1
+    return found
+
+
+def ours(value: object) -> Iterator[str]:
+    """Yield the names of simple commands, wherever in the tree they stand."""
+    if isinstance(value, Simple) and value.words:
+        yield from _plain(value.words[0])
+    if isinstance(value, msgspec.Struct):
+        for name in value.__struct_fields__:
+            yield from ours(getattr(value, name))
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from ours(item)
+
+
+def _plain(word: Word) -> Iterator[str]:
+    if len(word.parts) == 1 and isinstance(word.parts[0], Literal):
+        yield word.parts[0].text
+
+
+def missed(command: str) -> Counter[str]:
+    found = theirs(command)
+    if found is None:
+        return Counter()
+    return found - Counter(ours(parse_script(command)))
+
+
 @pytest.mark.parametrize("command", COMMANDS)
-def test_bash_agrees_on_whether_the_victim_is_gone(command: str, tmp_path: Path):
-    home, folder = tmp_path / "home", tmp_path / "tree"
-    (folder / "victim").mkdir(parents=True)
-    (folder / "victim" / "file").touch()
-    home.mkdir()
-    environment = {"PATH": os.environ["PATH"], "HOME": str(home), "LC_ALL": "C"}
-    subprocess.run(
-        [str(BASH), "-c", command],
-        cwd=folder,
-        env=environment,
-        check=False,
-        capture_output=True,
-        stdin=subprocess.DEVNULL,
-        timeout=30,
-    )
-    is_gone = not (folder / "victim").exists()
-    rules = {danger.rule for danger in find_dangers(command)}
-    assert rules <= {"recursive_delete", "mass_delete"}
-    assert bool(rules) is is_gone
+def test_every_command_that_the_oracle_sees_is_seen(command):
+    assert missed(command) == Counter()
+
+
+def test_the_oracle_reads_most_of_the_table_and_can_disagree():
+    read = [theirs(command) for command in COMMANDS]
+    assert sum(found is not None for found in read) > 0.9 * len(read)
+    assert theirs("rm -rf x") - Counter(ours(parse_script("echo rm -rf x"))) == Counter(["rm"])
