@@ -13,6 +13,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
+from redrive import canonical
 from redrive.policies.hook_protocol import HookInput, dump_input
 from redrive.policies.hook_settings import matches
 from redrive.policy import (
@@ -172,11 +173,11 @@ class HookPolicy(Policy):
 
 
 def _arguments(event: PolicyEvent) -> bytes:
-    return msgspec.json.encode({key: _thaw(item) for key, item in event.arguments.items()})
+    return canonical.encode({key: _thaw(item) for key, item in event.arguments.items()})
 
 
 def _decoded(data: bytes) -> Any:
-    return msgspec.json.decode(data)
+    return canonical.decode_value(data)
 
 
 def _thaw(value: Any) -> Any:

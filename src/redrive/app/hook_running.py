@@ -132,7 +132,7 @@ def answer_hook(code: PolicyCode, outside: Outside) -> Answer:
         matcher=found.matcher,
         timeout_s=found.timeout_s,
     )
-    told = parse_input(bytes(outside.request))
+    told = parse_input(msgspec.json.decode(bytes(outside.request), type=str).encode())
     first = _answer(run_hook(hook, told))
     if first.fault or first.action != Action.NONE or first.context:
         second = _answer(run_hook(hook, told))

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from redrive import canonical
 from redrive.compare.policy_report import CannotEvaluate, FireView, PolicyFault
 from redrive.replay.invariants import Tested
 from redrive.replay.policy import PolicySpec
@@ -44,7 +45,11 @@ class PolicyCode(msgspec.Struct, frozen=True):
 
 
 class Load(msgspec.Struct, frozen=True, tag="load"):
-    """Begin: the policies, and how to run them."""
+    """Begin: the policies, and how to run them.
+
+    `broken` maps the number of a policy that a worker did not survive loading to its fault;
+    `lifeline_fd` is a pipe whose other end closes with whoever started the worker.
+    """
 
     policies: tuple[PolicyCode, ...]
     store: str | None
@@ -53,6 +58,8 @@ class Load(msgspec.Struct, frozen=True, tag="load"):
     is_sealed: bool = True
     memory_bytes: int = 0
     status_fd: int | None = None
+    lifeline_fd: int | None = None
+    broken: dict[int, PolicyFault] = {}
     inferences: tuple[str, ...] = ()
 
 
@@ -89,7 +96,7 @@ class Loaded(msgspec.Struct, frozen=True, tag="loaded"):
 class Outside(msgspec.Struct, frozen=True, tag="outside"):
     """A question that only the replay may answer: an inference, or a foreign hook's decision.
 
-    `event_ref` names the event; `request` is the question as JSON.
+    `policy` is its number in `Load`, `event_ref` the event; `request` is the question as JSON.
     """
 
     policy: int
@@ -144,9 +151,25 @@ decode_from_worker = msgspec.json.Decoder(FromWorker).decode
 
 
 def frame(message: ToWorker | FromWorker) -> bytes:
-    """Write a message with its length before it."""
-    data = _encode(message)
+    """Write a message with its length before it; lone surrogates become the text of an escape."""
+    try:
+        data = _encode(message)
+    except UnicodeEncodeError:
+        data = _encode(_escape(msgspec.to_builtins(message, enc_hook=_keep_raw)))
     return len(data).to_bytes(LENGTH_BYTES, "big") + data
+
+
+def _keep_raw(value: Any) -> Any:
+    return canonical.decode_value(bytes(value))
+
+
+def _escape(value: Any) -> Any:
+    """Escape the lone surrogates of a JSON value, keys included: no UTF-8 text holds them."""
+    if isinstance(value, str):
+        return canonical.escape_surrogates(value)
+    if isinstance(value, dict):
+        return {_escape(key): _escape(item) for key, item in value.items()}
+    return [_escape(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def split_frame(buffer: bytearray) -> bytes | None:

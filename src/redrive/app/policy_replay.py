@@ -104,7 +104,7 @@ def replay_policies(
         rows: the sessions, in any order.
         request: how.
         redact: takes secrets out of the report.
-        progress: is told (done, total, name).
+        progress: (done, total, name).
 
     Returns:
         The report; where it was interrupted, that of what was done, and it says so.
@@ -138,9 +138,8 @@ def replay_policies(
         _check_declarations(loaded)
         results = _collect(pool, names, progress)
     done = [results[name] for name in names if name in results]
-    builder = _Builder(request, redact, asking, done)
     return PolicyDocument(
-        reports=builder.reports(codes, sound, loaded),
+        reports=_Builder(request, redact, asking, done).reports(codes, sound, loaded),
         sessions=tuple(finished.session_id for finished in done),
         branches=request.branches,
         is_partial=len(done) < len(names),

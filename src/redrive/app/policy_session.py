@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
+from redrive import canonical
 from redrive.app.hook_policy import HOOK
 from redrive.app.policy_context import lines_before, text_of
 from redrive.app.policy_judging import LivePolicy
@@ -40,7 +41,9 @@ RECHECK_SHARE = 100
 Ask = Callable[[int, str, str, PolicyEvent, State], Raw | str]
 """(policy number, kind, name, event, state) → a value, or why there is none."""
 Beat = Callable[[int, int], None]
-"""(policy number, seq): said before each judgement, so that a watchdog knows whom to blame."""
+"""(policy number, seq): said before each judgement, so that a watchdog knows whom to blame, and
+with `NOBODY` after it."""
+NOBODY = -1
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):
@@ -121,8 +124,7 @@ class SessionReplay:
 
     def run(self, only: str | None = None) -> tuple[PolicyOutcome, ...]:
         """Replay the session; with `only`, judge nothing but that event."""
-        for policy in self.policies:
-            policy.renew()
+        self._renew()
         events = self.reader.read_events(self.plan.seqs())
         base = Frame(own=tuple(policy.initial for policy in self.policies))
         for _ in self.plan.outside:
@@ -140,6 +142,20 @@ class SessionReplay:
             frames.append(frame)
         return tuple(self._outcome(number) for number in range(len(self.policies)))
 
+    def _renew(self) -> None:
+        """Make each policy anew; one that cannot be made again is not run."""
+        for number, policy in enumerate(self.policies):
+            tally = self.tallies[number]
+            if tally.stopped is not None:
+                continue
+            self._beat(number, NOBODY)
+            fault = policy.renew()
+            self._beat(NOBODY, NOBODY)
+            if fault is not None:
+                tally.n_faults += 1
+                tally.faults.append(replace(fault, session_id=self.session_id))
+                tally.stopped = "the policy could not be made again"
+
     def _take(self, raw: Event, frame: Frame, stage: int, only: str | None) -> Frame:
         """Judge an event on the state before it, and give the state after it."""
         ends = stage >= 0 and self.plan.ends[stage] == raw.seq
@@ -148,6 +164,7 @@ class SessionReplay:
             for number, policy in enumerate(self.policies):
                 if policy.spec.wants(event):
                     self._offer(number, event, frame, stage)
+                    self._beat(NOBODY, event.seq)
         ts = event.ts_ns
         newest = frame.newest_ts if ts is None else max(ts, frame.newest_ts or ts)
         segment = event.seq if event.is_from_user else frame.segment
@@ -161,9 +178,10 @@ class SessionReplay:
         folded = []
         for number, (policy, values) in enumerate(zip(self.policies, own, strict=True)):
             new: Mapping[str, Any] | PolicyFault = values
-            if policy.reducers and self.tallies[number].stopped is None:
+            if self.tallies[number].stopped is None and policy.folds(event):
                 self._beat(number, event.seq)
                 new = policy.fold(values, event)
+                self._beat(NOBODY, event.seq)
             if isinstance(new, PolicyFault):
                 self._fault(number, new, event)
                 new = values
@@ -271,7 +289,7 @@ class SessionReplay:
     def _print(self, state: State, event: PolicyEvent) -> tuple[bytes, bytes]:
         """Write state and event as bytes, to see whether a policy changed them."""
         own = repr(sorted(state.own.items())).encode("utf-8", "backslashreplace")
-        return msgspec.json.encode(snapshot(state.standard)) + own, msgspec.json.encode(event)
+        return _bytes(snapshot(state.standard)) + own, _bytes(event)
 
     def _is_drawn(self, event: PolicyEvent) -> bool:
         """Draw one event in a hundred, by its names alone."""
@@ -337,7 +355,7 @@ class SessionReplay:
             offered=tally.offered,
             inherited=tally.inherited,
             fires=tuple(self._fire(found, held, by_seq) for found in shown),
-            snapshots=tuple(self._snapshot(found) for found in shown),
+            snapshots=tuple(self._snapshot(number, found) for found in shown),
             cannot=tuple(cannot),
             faults=tuple(tally.faults),
             n_faults=tally.n_faults,
@@ -378,8 +396,10 @@ class SessionReplay:
             inferences=found.inferences,
         )
 
-    def _snapshot(self, found: Found) -> dict[str, Any]:
+    def _snapshot(self, number: int, found: Found) -> dict[str, Any]:
+        self._beat(number, found.event.seq)  # how a value is written may be code of the policy
         own = {name: _plain(value) for name, value in found.state.own.items()}
+        self._beat(NOBODY, found.event.seq)
         return {**snapshot(found.state.standard), "own": own}
 
     def _invariants(
@@ -436,6 +456,13 @@ def _recorded_inferences(plan: FoldPlan, reader: EventReader) -> dict[int, dict[
 
 def _reads_standard(policy: LivePolicy) -> bool:
     return policy.spec.uses_standard_state or bool(policy.spec.needs)
+
+
+def _bytes(value: Any) -> bytes:
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:  # a lone surrogate, which a recording may hold
+        return canonical.encode(value)
 
 
 def _word(action: Action | None) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from redrive import canonical
 from redrive.errors import UsageError, quote
 
 EXIT_DONE = 0
@@ -166,8 +167,10 @@ def parse_input(data: bytes) -> HookInput:
     if len(data) > MAX_BYTES:
         raise UsageError(f"a hook's input of {len(data)} bytes", where="stdin", hint=_HINT)
     try:
-        return msgspec.json.decode(data, type=HookInput)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        if canonical.is_strict(data):
+            return msgspec.json.decode(data, type=HookInput)
+        return msgspec.convert(canonical.decode_value(data), HookInput)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         start = data[:40].decode("utf-8", "replace")
         raise UsageError(
             f"no hook input: {error}; it starts with {quote(start)}", where="stdin", hint=_HINT

@@ -105,6 +105,10 @@ def replay_verb(store: str | None, /, **options: Any) -> int:
         _keep(opened, document)
     for session in damaged:
         output.say(f"redrive: {session.session_id}: {session.fault}")
+    if document.is_partial:
+        n_done, n_left = len(document.sessions), len(document.sessions_left)
+        said = f"{n_done} session{'' if n_done == 1 else 's'} replayed, {n_left} left"
+        output.say(f"redrive: interrupted; {said}, no report stored")
     _show(document, options)
     code = exit_code(document, fail_on_fire=options["fail_on_fire"], max_fires=options["max_fires"])
     return worst([code, *([Exit.VIOLATED] if damaged else [])])
