@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, UnsetType
 from msgspec.structs import replace
 
 from redrive import canonical
@@ -158,8 +158,7 @@ class SessionReplay:
 
     def _take(self, raw: Event, frame: Frame, stage: int, only: str | None) -> Frame:
         """Judge an event on the state before it, and give the state after it."""
-        ends = stage >= 0 and self.plan.ends[stage] == raw.seq
-        event = view(raw, ends_turn=ends)
+        event = view(raw, ends_turn=stage >= 0 and self.plan.ends[stage] == raw.seq)
         if only is None or event.id == only:
             for number, policy in enumerate(self.policies):
                 if policy.spec.wants(event):
@@ -449,6 +448,8 @@ def _recorded_inferences(plan: FoldPlan, reader: EventReader) -> dict[int, dict[
     about: dict[int, dict[str, Any]] = {}
     for event in reader.read_events(index.seqs_of(Kind.STATE_INFERRED)):
         inferred, node = payload_of(event), index.event_node[event.seq]
+        if isinstance(inferred.value, UnsetType):
+            continue
         for place in {node, index.node_parent[node]} - {NO_NODE}:
             about.setdefault(place, {})[inferred.name] = raw_value(inferred.value)
     return about

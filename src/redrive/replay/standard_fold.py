@@ -84,6 +84,8 @@ def fold_standard(state: StandardState, event: Event) -> StandardState:
             return _tool_result(state, event, payload)
         case StateInferred():
             value = raw_value(payload.value)
+            if isinstance(value, UnsetType):  # not recorded: that is no inference
+                return state
             return replace(state, inferred=state.inferred.set(payload.name, value))
         case PolicyAction():
             return replace(state, framework=_policy_action(state.framework, payload.action))
