@@ -25,7 +25,7 @@ class DangerousCommandGuard(Policy):
     """
 
     name = "DangerousCommandGuard"
-    version = "1"
+    version = "2"
     on = ("tool.call", "custom:sql")
     lane = "gate"
     critical = True

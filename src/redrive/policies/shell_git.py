@@ -22,6 +22,12 @@ _VALUES: Mapping[str, tuple[str, ...]] = {
     "update-ref": ("-m",),
     "switch": ("-c", "-C", "--orphan"),
 }
+_SHARED = frozenset(
+    {
+        *("main", "master", "trunk", "develop", "dev", "development", "next", "stable"),
+        *("production", "prod", "staging", "gh-pages"),
+    }
+)
 _Judge = Callable[[Command, Options, str | None], Iterator[Danger]]
 
 
@@ -48,7 +54,7 @@ def _push(command: Command, options: Options, root: str | None) -> Iterator[Dang
     if options.has("-f", "--force", "--mirror") or (forced and not leased):
         yield make_danger("force_push", command, branch)
     elif leased:
-        yield make_danger("force_push", command, branch, severity=Severity.ASK)
+        yield from _push_with_lease(command, options, refs)
     removed = [ref for ref in refs if ref.startswith(":") and len(ref) > 1]
     if options.has("-d", "--delete", "--prune") or any(
         "--delete".startswith(n) for n in names if len(n) > 3
@@ -57,6 +63,25 @@ def _push(command: Command, options: Options, root: str | None) -> Iterator[Dang
     for ref in removed[:1]:
         target = ref.removeprefix(":")
         yield make_danger("remote_branch_delete", command, target, severity=Severity.ASK)
+
+
+def _push_with_lease(
+    command: Command, options: Options, refs: tuple[str, ...]
+) -> Iterator[Danger]:
+    """Judge a push that git refuses where the remote holds what nobody here has seen.
+
+    What it replaces was fetched, and stays in the reflog, so on a branch of one's own nothing is
+    lost; on a branch that others build on, they lose their footing all the same.
+    """
+    shared = [ref for ref in refs if _is_shared(ref.rpartition(":")[2].removeprefix("+"))]
+    if shared or options.has("--all"):
+        target = shared[0] if shared else "every branch"
+        yield make_danger("force_push", command, target, severity=Severity.ASK)
+
+
+def _is_shared(branch: str) -> bool:
+    name = branch.removeprefix("refs/heads/")
+    return name in _SHARED or name.startswith(("release", "hotfix")) or "*" in name
 
 
 def _has_prefix(names: set[str], option: str, least: int) -> bool:

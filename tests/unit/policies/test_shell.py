@@ -252,7 +252,10 @@ ASKED = [
     ("database_reset", "npm run db:reset"),
     ("discard_work", "git restore --staged --worktree ."),
     ("discard_work", "git clean -f"),
-    ("force_push", "git push --force-with-lease"),
+    ("force_push", "git push --force-with-lease origin main"),
+    ("force_push", "git push --force-with-lease=main:1f2e3d4 origin HEAD:refs/heads/master"),
+    ("force_push", "git push --force-with-lease origin +release/2.1"),
+    ("force_push", "git push --force-with-lease --all"),
     ("remote_branch_delete", "git push origin --delete old"),
     ("remote_branch_delete", "git push origin :old"),
     ("branch_delete", "git branch -D old"),
@@ -274,6 +277,10 @@ ASKED = [
     ("firewall_flush", "iptables -F"),
 ]
 HARMLESS = [
+    # Git refuses where the remote moved, and what is replaced stays in the reflog.
+    "git push --force-with-lease",
+    "git push --force-with-lease origin my-feature",
+    "git push --force-with-lease --force-if-includes origin +my-feature",
     "rm file.txt",
     "rm -f file.txt other.txt",
     "rm -v -- -rf",
