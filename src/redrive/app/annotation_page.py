@@ -114,6 +114,7 @@ def _view(item: Item) -> dict[str, Any]:
         "action": escape(fire.action),
         "reason": escape(fire.reason, keep_lines=True),
         "context": escape(fire.context, keep_lines=True),
+        "asked": escape(fire.asked, keep_lines=True),
         "before": [escape(text, keep_lines=True) for text in fire.before],
         "facts": [escape(fact) for fact in facts_of(fire)],
         "notes": [escape(text, keep_lines=True) for text in fire.notes],

@@ -366,6 +366,7 @@ class _Builder:
             reason=excerpt(fire.reason, REASON_CHARS),
             context=excerpt(fire.context, CONTEXT_CHARS),
             before=tuple(excerpt(line, BEFORE_CHARS) for line in fire.before),
+            asked=excerpt(fire.asked, BEFORE_CHARS),
             dedup_key=None if fire.dedup_key is None else excerpt(fire.dedup_key, BEFORE_CHARS),
             inferences=self._redact.value(fire.inferences),
         )

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from redrive import canonical
 from redrive.app.hook_policy import HOOK
-from redrive.app.policy_context import lines_before, text_of
+from redrive.app.policy_context import asked_before, lines_before, text_of
 from redrive.app.policy_judging import LivePolicy
 from redrive.app.policy_messages import PolicyOutcome
 from redrive.compare.policy_report import CannotEvaluate, FireView, PolicyFault
@@ -390,6 +390,7 @@ class SessionReplay:
             call_id=event.call_id,
             context=text_of(event),
             before=lines_before(self.plan, found.stage, event.seq, self.reader),
+            asked=asked_before(self.plan, found.stage, event.seq, self.reader),
             dedup_key=found.match.dedup_key,
             suppressed_by=None if blocker is None else self._ref(by_seq[blocker].event),
             inferences=found.inferences,
@@ -399,7 +400,8 @@ class SessionReplay:
         self._beat(number, found.event.seq)  # how a value is written may be code of the policy
         own = {name: _plain(value) for name, value in found.state.own.items()}
         self._beat(NOBODY, found.event.seq)
-        return {**snapshot(found.state.standard), "own": own}
+        uses_standard = self.policies[number].spec.uses_standard_state
+        return {**(snapshot(found.state.standard) if uses_standard else {}), "own": own}
 
     def _invariants(
         self, number: int, shown: Sequence[Found], held: Mapping[int, int | None]

@@ -30,6 +30,7 @@ class FireView(msgspec.Struct, frozen=True):
         seq, step, actor, node_id, kind, ts, tool, call_id: where the event stands.
         context: one redacted excerpt of the event: the command, the arguments, the text.
         before: redacted excerpts of up to five earlier events of its path, oldest first.
+        asked: a redacted excerpt of what a person said last before it, on its path.
         dedup_key: the policy's own key of repetition; absent: none.
         suppressed_by: event_ref of the fire that holds it back; absent on a fire.
         inferences: name → value of the L2 inferences that it rests on.
@@ -53,6 +54,7 @@ class FireView(msgspec.Struct, frozen=True):
     call_id: str | None
     context: str
     before: tuple[str, ...] = ()
+    asked: str = ""
     dedup_key: str | None = None
     suppressed_by: str | None = None
     inferences: dict[str, Any] = {}

@@ -65,9 +65,7 @@ def _push(command: Command, options: Options, root: str | None) -> Iterator[Dang
         yield make_danger("remote_branch_delete", command, target, severity=Severity.ASK)
 
 
-def _push_with_lease(
-    command: Command, options: Options, refs: tuple[str, ...]
-) -> Iterator[Danger]:
+def _push_with_lease(command: Command, options: Options, refs: tuple[str, ...]) -> Iterator[Danger]:
     """Judge a push that git refuses where the remote holds what nobody here has seen.
 
     What it replaces was fetched, and stays in the reflog, so on a branch of one's own nothing is

@@ -20,6 +20,8 @@ def fire_lines(fire: FireView, snapshot: str) -> Iterator[str]:
     """Yield the lines that say what fired, where, on what and after what."""
     yield from _field("reason", fire.reason)
     yield from _field("on", fire.context)
+    if fire.asked:
+        yield from _field("asked", fire.asked)
     for text in fire.before:
         yield from _field("before", text)
     yield from _field("where", " · ".join(facts_of(fire)))

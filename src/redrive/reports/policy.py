@@ -189,6 +189,8 @@ def _match_lines(match: FireView) -> Iterator[str]:
     yield f"    {cut(match.context, _TEXT_CHARS)}"
     if match.reason:
         yield f"    reason: {cut(match.reason, _TEXT_CHARS)}"
+    if match.asked:
+        yield f"    the user had said: {cut(match.asked, _TEXT_CHARS)}"
     for note in match.notes:
         yield f"    note: {cut(note, _TEXT_CHARS)}"
     if match.inferences:
