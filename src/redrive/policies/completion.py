@@ -29,6 +29,8 @@ class UnvalidatedCompletionNudge(Policy):
             return None
         if checks.passed is False:
             return Notify(f"called done, and the last check failed: {checks.command}")
+        if checks.is_test_failing:
+            return Notify("called done, and the last test run failed")
         if checks.passed_at:
             return Notify("called done, and code changed after the last check that passed")
         return Notify("called done, and nothing has checked the change")

@@ -9,7 +9,8 @@ it, so the state before an event is the fold of its stage's chain to the root, a
 before it in its own stage: shared beginnings are folded once, whatever was rewound later.
 
 * The main path passes over sub-agents' nodes; a sub-agent's path begins with itself.
-* Inside a stage, nodes come parents first, then in order of appearance; events by seq.
+* Where a decision's pieces hang in several places, it stands where the first one does.
+* Inside a stage, nodes come parents first, else in order of appearance; events by seq.
 * What stands behind a user message belongs to no decision above it.
 * A session without links is one path per actor, in (`ts`, order of appearance).
 
