@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Raw, UnsetType
 
 from redrive import canonical
+from redrive.app.policy_loading import scan_policy
 from redrive.app.policy_messages import Answer, Outside, PolicyCode, PolicyOutcome
 from redrive.app.policy_replay import LivePool
 from redrive.app.sources import FileSource
@@ -89,6 +90,9 @@ def decide_live(
     Raises:
         PluginError: the policy does not load, or breaks down, or its version was never replayed.
     """
+    # A version whose report is stored was scanned when it was replayed.
+    is_known = any(row.digest == code.digest for row in store.policies.reports())
+    code = code if is_known else scan_policy(code)
     if code.findings:
         first = code.findings[0]
         raise PluginError(

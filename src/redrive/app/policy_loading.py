@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from redrive import canonical, plugins
 from redrive.app.hook_running import HOOK_PREFIX, SETTINGS_PREFIX, find_hooks
 from redrive.app.policy_listing import declared_lane
@@ -36,7 +38,7 @@ def find_policies(specs: Sequence[str]) -> list[PolicyCode]:
     codes: list[PolicyCode] = []
     for spec in specs:
         is_hook = spec.startswith((HOOK_PREFIX, SETTINGS_PREFIX))
-        codes += find_hooks(spec) if is_hook else [find_policy(spec)]
+        codes += find_hooks(spec) if is_hook else [scan_policy(find_policy(spec))]
     seen: set[str] = set()
     for code in codes:
         if code.spec in seen:
@@ -46,7 +48,7 @@ def find_policies(specs: Sequence[str]) -> list[PolicyCode]:
 
 
 def find_policy(spec: str) -> PolicyCode:
-    """Read the code of a policy and scan it.
+    """Read the code of a policy, not scanned yet.
 
     Raises:
         UsageError: there is no such policy, file or revision.
@@ -60,6 +62,15 @@ def find_policy(spec: str) -> PolicyCode:
     tail = "" if revision is None else f"@{revision}"
     plain = _without_folders(source)
     return _make(spec, f"{path.name}{tail}", name, plain)
+
+
+def scan_policy(policy: PolicyCode) -> PolicyCode:
+    """Scan a policy's code; with findings it is not loaded."""
+    code = policy.code
+    if code is None:
+        return policy
+    found = scan_source(code.text, code.file, code.find_sibling, package=code.package)
+    return replace(policy, findings=found)
 
 
 def _find_plugin(spec: str) -> PolicyCode:
@@ -94,17 +105,17 @@ def _make(
         code=code,
         libraries=libraries,
         digest=canonical.value_digest(parts),
-        findings=scan_source(code.text, code.file, code.find_sibling, package=code.package),
         lane=declared_lane(code.text, attribute),
     )
 
 
 def _version_of(library: str) -> str:
-    owners = packages_distributions().get(library.partition(".")[0], [library])
+    top = library.partition(".")[0]
     try:
-        return version(owners[0])
+        return version(top)  # most packages bear their module's name; the list of all is slow
     except PackageNotFoundError:
-        return "not installed"
+        owners = packages_distributions().get(top, ())
+    return version(owners[0]) if owners else "not installed"
 
 
 def _without_folders(source: PolicySource) -> PolicySource:
