@@ -209,7 +209,7 @@ def test_what_the_scan_cannot_see_is_caught_where_it_happens(corpus, tmp_path, n
     lines, net, expected = UNSEEN[name]
     if lane == "gate":
         lines = [line.replace("Notify(", "Deny(") for line in lines]
-        expected = expected.replace("Notify", "Deny")
+        expected = expected.replace("Notify", "deny")
     before, more = (BY_FORCE, ("--recheck", "all")) if "by force" in name else ("", ())
     text = write([*lines, *([] if "return" in lines[-1] else ["return None"])], before, lane)
     suspect = replay(corpus, tmp_path, text, *more, code=7 if lane == "gate" else 6)

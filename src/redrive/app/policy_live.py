@@ -22,7 +22,7 @@ from redrive.app.sources import FileSource
 from redrive.errors import PluginError, StoreError
 from redrive.importers.claude_code import IMPORTER
 from redrive.importers.draft import FileTally, event_of
-from redrive.policies.hook_protocol import Action, HookInput, dump_decision
+from redrive.policies.hook_protocol import Action, HookInput, dump_decision, dump_input
 from redrive.record.event import (
     MAIN_ACTOR,
     Event,
@@ -127,7 +127,7 @@ def _judge(pool: LivePool, spec: PolicySpec, hook_input: HookInput) -> tuple[str
         event = _make_event(events, hook_input, kind)
         events = [*events, event]
     is_alone = spec.lane is Lane.GATE
-    lines = [msgspec.json.encode(one).decode() for one in events]
+    lines = [canonical.encode(one).decode() for one in events]
     outcome = pool.judge(event.session_id, lines, event.id if is_alone else None)
     ref = f"{event.session_id}#{event.id}"
     _raise_fault(spec, outcome, ref)
@@ -161,7 +161,7 @@ def _read_transcript(hook_input: HookInput) -> list[Event]:
 def _find_event(events: Sequence[Event], hook_input: HookInput, kind: Kind) -> Event | None:
     """Find the event in the transcript, if it is there already."""
     if kind is not Kind.MODEL_RESPONSE:
-        call_id = hook_input.tool_use_id
+        call_id = _given(hook_input.tool_use_id) or None
         found = [e for e in events if e.kind is kind and e.call_id == call_id]
         return found[-1] if found else None
     answers = [e for e in events if e.kind is kind and e.actor == MAIN_ACTOR]
@@ -212,7 +212,8 @@ def _raw(value: Any) -> Raw | UnsetType:
 
 
 def _given(value: str | UnsetType) -> str:
-    return "" if isinstance(value, UnsetType) else value
+    """Give a text as importers keep it: a lone surrogate as the text of its escape."""
+    return "" if isinstance(value, UnsetType) else canonical.escape_surrogates(value)
 
 
 def _decide(
@@ -264,7 +265,7 @@ def _record(store: Store, decision: LiveDecision, hook_input: HookInput) -> None
         event=hook_input.hook_event_name,
         action="suppressed" if decision.is_suppressed else decision.action,
         reason=decision.reason,
-        input_sha256=canonical.digest(msgspec.json.encode(hook_input)),
+        input_sha256=canonical.digest(dump_input(hook_input)),
         is_unreplayed=decision.is_unreplayed,
     )
     try:

@@ -158,6 +158,8 @@ class Worker:
             index, reader, head = self._open(run)
         except RedriveError as error:
             return Finished(run.session_id, run.number, error=error.message)
+        except msgspec.DecodeError as error:
+            return Finished(run.session_id, run.number, error=f"no event: {error}")
         plan = build_plan(build_places(index))
         session = SessionReplay(
             run.session_id,

@@ -82,6 +82,11 @@ def hook_verb(store: str | None, /, **options: Any) -> int:
         where = f"{error.where}: " if error.where and error.where not in error.message else ""
         output.say(f"redrive policy hook: {where}{error.message}{hint}")
         return BLOCK if options["fail_closed"] else Exit.UNUSABLE
+    except Exception as error:  # a fault of redrive itself: it blocks, too, where it should
+        if not options["fail_closed"]:
+            raise
+        output.say(f"redrive policy hook: a fault of redrive itself: {type(error).__name__}")
+        return BLOCK
     return Exit.DONE
 
 
