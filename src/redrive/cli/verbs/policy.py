@@ -186,7 +186,7 @@ def _keep(store: Store, document: PolicyDocument) -> None:
     data = canonical.encode(document)
     now = time.time_ns()
     for report in document.reports:
-        if report.version:
+        if report.on:  # it was loaded
             store.policies.put_report(report.policy, report.version, report.digest, data, now)
 
 
