@@ -233,9 +233,7 @@ class Worker:
 
 def _unreplayable(run: Run, error: RedriveError, head: str = "") -> Finished:
     is_tampered = isinstance(error, TamperError)
-    return Finished(
-        run.session_id, run.number, head, error=error.message, is_tampered=is_tampered
-    )
+    return Finished(run.session_id, run.number, head, error=error.message, is_tampered=is_tampered)
 
 
 def _fault_of_ours(error: Exception) -> str:
