@@ -5,6 +5,7 @@ Knows specs, files and git. Must not know how policies are run.
 Source: DESIGN.md §8 "Specs".
 """
 
+import ast
 import re
 import subprocess
 from collections.abc import Sequence
@@ -21,8 +22,14 @@ from redrive.audit.tools import TOOLS_VERSION
 from redrive.audit.verification import CHECKS_VERSION
 from redrive.errors import PluginError, UsageError, quote
 from redrive.sandbox.loading import PolicySource, read_policy_file, read_policy_module
-from redrive.sandbox.modules import declared_libraries, find_neighbours, is_importable
+from redrive.sandbox.modules import (
+    declared_libraries,
+    find_neighbours,
+    is_importable,
+    parse_policy,
+)
 from redrive.sandbox.scan import scan_source
+from redrive.sandbox.scan_names import find_bound_names
 
 _FILE_SPEC = re.compile(r"(?P<path>.+\.py):(?P<name>[A-Za-z_]\w*)(?:@(?P<revision>.+))?")
 _GIT_TIMEOUT_S = 30
@@ -51,7 +58,7 @@ def find_policy(spec: str) -> PolicyCode:
     """Read the code of a policy, not scanned yet.
 
     Raises:
-        UsageError: there is no such policy, file or revision.
+        UsageError: there is no such policy, file, name or revision.
         PluginError: its code cannot be read.
     """
     match = _FILE_SPEC.fullmatch(spec)
@@ -59,6 +66,7 @@ def find_policy(spec: str) -> PolicyCode:
         return _find_plugin(spec)
     path, name, revision = Path(match["path"]), match["name"], match["revision"]
     source = read_policy_file(path) if revision is None else _read_revision(path, revision)
+    _check_name(source, name)
     tail = "" if revision is None else f"@{revision}"
     plain = _without_folders(source)
     return _make(spec, f"{path.name}{tail}", name, plain)
@@ -71,6 +79,22 @@ def scan_policy(policy: PolicyCode) -> PolicyCode:
         return policy
     found = scan_source(code.text, code.file, code.find_sibling, package=code.package)
     return replace(policy, findings=found)
+
+
+def _check_name(source: PolicySource, name: str) -> None:
+    """Hold that a file has the name; where that cannot be read from its text, loading will tell."""
+    tree = parse_policy(source.text)
+    body = tree.body
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+    imported = {a.asname or a.name for node in imports for a in node.names if not _is_ours(node)}
+    if not body or {name, "*"} & imported or name in find_bound_names(body):
+        return
+    classes = ", ".join(node.name for node in body if isinstance(node, ast.ClassDef)) or "no class"
+    raise UsageError(f"no {name} in the file", where=source.file, hint=f"it has {classes}")
+
+
+def _is_ours(node: ast.Import | ast.ImportFrom) -> bool:
+    return isinstance(node, ast.ImportFrom) and node.module == "redrive.policy"
 
 
 def _find_plugin(spec: str) -> PolicyCode:

@@ -127,7 +127,10 @@ class PolicyOutcome(msgspec.Struct, frozen=True):
 
 
 class Finished(msgspec.Struct, frozen=True, tag="finished"):
-    """One session's result; `error` says why it could not be replayed at all."""
+    """One session's result; `error` says why it could not be replayed at all.
+
+    `is_tampered`: since what is stored does not match its seal.
+    """
 
     session_id: str
     number: int
@@ -136,6 +139,7 @@ class Finished(msgspec.Struct, frozen=True, tag="finished"):
     events: int = 0
     outcomes: tuple[PolicyOutcome, ...] = ()
     error: str | None = None
+    is_tampered: bool = False
 
 
 def raw_bytes(value: Raw | UnsetType) -> bytes:

@@ -290,7 +290,8 @@ class _Builder:
         for finished in self._done:
             if finished.error is not None:
                 reason = self._redact.redact_excerpt(finished.error, REASON_CHARS)
-                unreplayable.append(Unreplayable(finished.session_id, reason))
+                damage = Unreplayable(finished.session_id, reason, finished.is_tampered)
+                unreplayable.append(damage)
                 continue
             outcome = finished.outcomes[place]
             pairs.append((finished, outcome))

@@ -38,7 +38,7 @@ from redrive.app.policy_messages import (
 )
 from redrive.app.policy_session import NOBODY, SessionReplay
 from redrive.compare.policy_report import PolicyFault
-from redrive.errors import PluginError, PurityFault, RedriveError
+from redrive.errors import PluginError, PurityFault, RedriveError, TamperError
 from redrive.policies.inferences import INFERENCES
 from redrive.record.event import Event
 from redrive.record.places import build_places
@@ -157,7 +157,7 @@ class Worker:
         try:
             index, reader, head = self._open(run)
         except RedriveError as error:
-            return Finished(run.session_id, run.number, error=error.message)
+            return _unreplayable(run, error)
         except msgspec.DecodeError as error:
             return Finished(run.session_id, run.number, error=f"no event: {error}")
         plan = build_plan(build_places(index))
@@ -174,7 +174,7 @@ class Worker:
         try:
             outcomes = session.run(run.only)
         except RedriveError as error:
-            return Finished(run.session_id, run.number, head, error=error.message)
+            return _unreplayable(run, error, head)
         except Exception as error:  # noqa: BLE001 - stderr is sealed: this alone tells of it
             what = _fault_of_ours(error)
             return Finished(run.session_id, run.number, head, error=what)
@@ -229,6 +229,11 @@ class Worker:
         if not isinstance(answer, Answer) or isinstance(answer.value, UnsetType):
             return getattr(answer, "missing", None) or "no answer"
         return answer.value
+
+
+def _unreplayable(run: Run, error: RedriveError, head: str = "") -> Finished:
+    is_tampered = isinstance(error, TamperError)
+    return Finished(run.session_id, run.number, head, error=error.message, is_tampered=is_tampered)
 
 
 def _fault_of_ours(error: Exception) -> str:

@@ -112,10 +112,11 @@ class SessionFires(msgspec.Struct, frozen=True):
 
 
 class Unreplayable(msgspec.Struct, frozen=True):
-    """A session that could not be replayed, and why."""
+    """A session that could not be replayed, and why; `is_tampered`: it does not match its seal."""
 
     session_id: str
     reason: str
+    is_tampered: bool = False
 
 
 class PolicyReport(msgspec.Struct, frozen=True):

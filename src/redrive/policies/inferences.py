@@ -51,7 +51,10 @@ class YesOrNo(msgspec.Struct, frozen=True):
         Raises:
             ValueError: it is neither yes nor no.
         """
-        value = canonical.decode_value(answer)
+        try:
+            value = canonical.decode_value(answer)
+        except ValueError:  # no JSON at all
+            value = None
         word = value.get("answer") if isinstance(value, dict) else None
         if word not in ("yes", "no"):
             raise ValueError(f"neither yes nor no: {answer[:80]!r}")

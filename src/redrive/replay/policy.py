@@ -248,11 +248,12 @@ def split_kinds(name: str, on: tuple[str, ...]) -> tuple[frozenset[Kind], frozen
     Raises:
         PluginError: a word is no kind, or one that is never offered to a policy.
     """
-    if isinstance(on, str):
-        raise _wrong(name, f"`on` is the text {on!r}", "write a tuple, such as ('tool.call',)")
+    if not isinstance(on, tuple | list | frozenset | set):
+        what = f"the text {on!r}" if isinstance(on, str) else repr(on)
+        raise _wrong(name, f"`on` is {what}", "write a tuple, such as ('tool.call',)")
     kinds, customs = set[Kind](), set[str]()
     known = {kind.value: kind for kind in Kind if kind not in NEVER_OFFERED}
-    for word in on:
+    for word in map(str, on):
         if word.startswith(CUSTOM_PREFIX) and word != CUSTOM_PREFIX:
             customs.add(word.removeprefix(CUSTOM_PREFIX))
         elif word in known:

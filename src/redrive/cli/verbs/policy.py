@@ -186,7 +186,7 @@ def _keep(store: Store, document: PolicyDocument) -> None:
     data = canonical.encode(document)
     now = time.time_ns()
     for report in document.reports:
-        if report.version:
+        if report.on:  # it was loaded
             store.policies.put_report(report.policy, report.version, report.digest, data, now)
 
 
@@ -203,8 +203,7 @@ def exit_code(
             codes.append(Exit.VIOLATED if is_gate else Exit.UNUSABLE)
         if any(check.status == "fail" for check in report.invariant_checks.values()):
             codes.append(Exit.VIOLATED)
-        if any(session.reason for session in report.unreplayable):
-            codes.append(Exit.UNUSABLE)
+        codes += [Exit.VIOLATED if s.is_tampered else Exit.UNUSABLE for s in report.unreplayable]
         limit = 0 if fail_on_fire and max_fires is None else max_fires
         if limit is not None and _fires(report, document.branches) > limit:
             codes.append(Exit.FINDING)
