@@ -6,7 +6,7 @@ about: rings and lost parents are among them all.
 
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, note
 from hypothesis import strategies as st
 
 from redrive.policy import Notify, Policy, Reducer
@@ -188,6 +188,10 @@ def _events(draw, order) -> list[Event]:
 
 def seen(events, policy=Recorder):
     """Map event id → its fire, and hold that none is judged twice."""
+    for e in events:
+        note(
+            f"{e.id} {e.kind} {e.node_id} <- {e.parent_id} {e.actor} {e.ts_ns} {e.group} {e.flags}"
+        )
     outcome = replay_one(events, policy)
     assert not outcome.faults
     fires = {fire.event_ref.rpartition("#")[2]: fire for fire in outcome.fires}

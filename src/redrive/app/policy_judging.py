@@ -7,17 +7,19 @@ others.
 Source: DESIGN.md §7 "Purity".
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from enum import Enum
 from types import MappingProxyType, TracebackType
 from typing import Any, Protocol
 
 import msgspec
+from msgspec import Raw, UnsetType
 from msgspec.structs import replace
 
 from redrive import canonical
 from redrive.compare.policy_report import PolicyFault
-from redrive.errors import PurityFault
+from redrive.errors import PluginError, PurityFault
 from redrive.replay.persistent import Log, Table
 from redrive.replay.policy import (
     ACTIONS,
@@ -32,7 +34,8 @@ from redrive.replay.policy_event import PolicyEvent
 from redrive.replay.policy_state import InferenceMissing, State
 from redrive.sandbox.sealed import Violation
 
-_ATOMS = (str, int, float, bytes, bool, type(None), Enum)
+_ATOMS = (str, int, float, bytes, bool, type(None), Enum, Raw, UnsetType)
+_IMMUTABLE_MODULES = ("decimal", "fractions", "datetime", "pathlib", "re", "uuid")
 _MAX_CHECKED = 1000
 _KEY_CHARS = 200
 _LIMITS = (
@@ -84,6 +87,13 @@ class LivePolicy:
         self._nets = nets
         self._policy = make()
         self.reducers = tuple(self._policy.reducers.items())
+        for name, reducer in self.reducers:
+            wrong = find_mutable(reducer.initial)
+            if wrong is not None:
+                raise PluginError(
+                    f"policy {spec.name}: reducer {name!r} begins with a {wrong}",
+                    hint="values of a state must be immutable: tuple, frozenset, Log, Table",
+                )
         self.initial = MappingProxyType({name: r.initial for name, r in self.reducers})
 
     def renew(self) -> PolicyFault | None:
@@ -237,7 +247,10 @@ def _text_or_none(key: object) -> str | None:
 
 
 def _told(error: BaseException) -> str:
-    lines = str(error).splitlines()
+    try:
+        lines = str(error).splitlines()
+    except Exception:  # noqa: BLE001 - a stranger's `__str__`
+        lines = []
     return f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__
 
 
@@ -254,28 +267,40 @@ def _reads(reducer: Reducer, event: PolicyEvent) -> bool:
 def find_mutable(value: Any) -> str | None:
     """Name the type that makes a value mutable; `None` for an immutable one.
 
-    Tuples, frozen sets and read-only mappings are looked through, up to 1,000 items in all.
+    What holds other values is looked through, the newest first, up to 1,000 values in all.
     """
     pending = [value]
     for _ in range(_MAX_CHECKED):
         if not pending:
             return None
         item = pending.pop()
-        if isinstance(item, (*_ATOMS, Log, Table)):
-            continue
-        if isinstance(item, tuple | frozenset):
-            pending.extend(item)
-        elif isinstance(item, MappingProxyType):
-            pending.extend(item.values())
-        elif not _is_frozen(item):
+        held = _held_by(item)
+        if held is None:
             return type(item).__name__
+        pending.extend(held)
     return None
 
 
+def _held_by(item: Any) -> Iterable[Any] | None:
+    """Give the values that an immutable one holds; `None` for one that can change."""
+    match item:
+        case tuple() | frozenset():
+            return item
+        case Log():  # what is older was looked at when it was new
+            return (*(item.blocks[-1] if item.blocks else ()), *item.tail)
+        case Table():
+            return item.layers[0].values() if item.layers else ()
+        case MappingProxyType():
+            return item.values()
+        case _ if isinstance(item, _ATOMS):
+            return ()
+        case msgspec.Struct() if item.__struct_config__.frozen:
+            return msgspec.structs.astuple(item)
+        case _ if is_dataclass(item) and not isinstance(item, type) and _is_frozen(item):
+            return [getattr(item, field.name) for field in fields(item)]
+        case _:
+            return () if type(item).__module__ in _IMMUTABLE_MODULES else None
+
+
 def _is_frozen(item: Any) -> bool:
-    if isinstance(item, msgspec.Struct):
-        return bool(item.__struct_config__.frozen)
-    parameters = getattr(type(item), "__dataclass_params__", None)
-    if parameters is not None:
-        return bool(parameters.frozen)
-    return type(item).__module__ in ("decimal", "fractions", "datetime", "pathlib", "re", "uuid")
+    return bool(type(item).__dataclass_params__.frozen)

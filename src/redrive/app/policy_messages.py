@@ -3,6 +3,7 @@
 Knows shapes and frames. Must not know who sends what when (`policy_worker`, `policy_pool`).
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -149,31 +150,31 @@ def raw_bytes(value: Raw | UnsetType) -> bytes:
 
 ToWorker = Load | Run | Answer
 FromWorker = Loaded | Outside | Finished
-_encode = msgspec.json.Encoder().encode
-decode_to_worker = msgspec.json.Decoder(ToWorker).decode
-decode_from_worker = msgspec.json.Decoder(FromWorker).decode
+
+
+def _decoder(messages: Any) -> Callable[[bytes], Any]:
+    """Make a decoder; a message with a lone surrogate, which a session may hold, is read too."""
+    decode_strict = msgspec.json.Decoder(messages).decode
+
+    def decode(data: bytes) -> Any:
+        try:
+            return decode_strict(data)
+        except msgspec.DecodeError:
+            if canonical.is_strict(data):
+                raise
+            return msgspec.convert(canonical.decode_value(data), messages, str_keys=True)
+
+    return decode
+
+
+decode_to_worker = _decoder(ToWorker)
+decode_from_worker = _decoder(FromWorker)
 
 
 def frame(message: ToWorker | FromWorker) -> bytes:
-    """Write a message with its length before it; lone surrogates become the text of an escape."""
-    try:
-        data = _encode(message)
-    except UnicodeEncodeError:
-        data = _encode(_escape(msgspec.to_builtins(message, enc_hook=_keep_raw)))
+    """Write a message with its length before it; lone surrogates stay escapes."""
+    data = canonical.encode(message)
     return len(data).to_bytes(LENGTH_BYTES, "big") + data
-
-
-def _keep_raw(value: Any) -> Any:
-    return canonical.decode_value(bytes(value))
-
-
-def _escape(value: Any) -> Any:
-    """Escape the lone surrogates of a JSON value, keys included: no UTF-8 text holds them."""
-    if isinstance(value, str):
-        return canonical.escape_surrogates(value)
-    if isinstance(value, dict):
-        return {_escape(key): _escape(item) for key, item in value.items()}
-    return [_escape(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def split_frame(buffer: bytearray) -> bytes | None:

@@ -9,6 +9,7 @@ Source: DESIGN.md §7.
 
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -22,20 +23,22 @@ from redrive.app.policy_judging import LivePolicy
 from redrive.app.policy_messages import PolicyOutcome
 from redrive.compare.policy_report import CannotEvaluate, FireView, PolicyFault
 from redrive.record.event import Event, Kind, payload_of, raw_value
-from redrive.record.session import NO_NODE, EventReader
+from redrive.record.session import KIND_CODE, NO_NODE, EventReader
 from redrive.replay import invariants
 from redrive.replay.budget import NO_TS, Match, apply_budgets
 from redrive.replay.folding import FoldPlan
 from redrive.replay.inference import BUDGET_FACT, MAX_PER_TURN
 from redrive.replay.invariants import Sighting
+from redrive.replay.persistent import Table
 from redrive.replay.policy import PREPARE_NOTE, Action, Lane, Prepare
-from redrive.replay.policy_event import PolicyEvent, view
+from redrive.replay.policy_event import PolicyEvent, freeze, thaw, view
 from redrive.replay.policy_state import StandardState, State
 from redrive.replay.standard_fold import fold_standard, snapshot
 from redrive.reports.times import time_or_none
 
 MAX_FAULTS = 3
 _NO_SEGMENT = -1
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 RECHECK_SHARE = 100
 
 Ask = Callable[[int, str, str, PolicyEvent, State], Raw | str]
@@ -199,11 +202,10 @@ class SessionReplay:
             tally.undecided.append(self._ref(event))
             return
         self._beat(number, event.seq)
-        # Whoever reads no standard state is shown none, also where it is folded for another.
-        standard = frame.standard
-        if not _reads_standard(policy):
-            standard = StandardState(actor=standard.actor)
-        state = State(standard, frame.own[number], self._known(event, frame), policy.spec.needs)
+        needs = policy.spec.needs
+        known = self._known(event, frame, needs)
+        standard = self._standard_for(policy, frame)
+        state = State(standard, frame.own[number], known, needs)
         is_drawn = self._recheck_all or self._is_drawn(event)
         before = self._print(state, event) if is_drawn else None
         answer, state = self._answer(number, event, state, frame)
@@ -237,7 +239,8 @@ class SessionReplay:
             value = self._infer(number, found, event, state, frame)
             if isinstance(value, CannotEvaluate):
                 return value, state
-            state = replace(state, inferences={**state.inferences, found: value})
+            known = {**state.inferences, found: freeze(value)}
+            state = replace(state, inferences=MappingProxyType(known))
 
     def _infer(self, number: int, name: str, event: PolicyEvent, state: State, frame: Frame) -> Any:
         """Ask for an inference: each is made once per event, and two at most per turn."""
@@ -257,12 +260,24 @@ class SessionReplay:
         known[event.seq] = raw_value(value)
         return known[event.seq]
 
-    def _known(self, event: PolicyEvent, frame: Frame) -> Mapping[str, Any]:
-        """Give the recorded inferences: of this turn, and those made about the event itself."""
-        about = self._about.get(self.plan.places.index.event_node[event.seq])
-        if not frame.standard.inferred.layers and about is None:
-            return {}
-        return {**frame.standard.inferred.merged(), **(about or {})}
+    def _known(self, event: PolicyEvent, frame: Frame, needs: Sequence[str]) -> Mapping[str, Any]:
+        """Give the recorded inferences that a policy needs: of this turn, and about the event."""
+        if not needs:
+            return _NOTHING
+        about = self._about.get(self.plan.places.index.event_node[event.seq], _NOTHING)
+        known = {**frame.standard.inferred.merged(), **about}
+        return MappingProxyType({name: known[name] for name in needs if name in known})
+
+    def _standard_for(self, policy: LivePolicy, frame: Frame) -> StandardState:
+        """Give the standard state; to a gate without the inferences, on which it never rests.
+
+        Whoever reads none is shown none, also where it is folded for another policy.
+        """
+        if not _reads_standard(policy):
+            return StandardState(actor=frame.standard.actor)
+        if policy.spec.lane is Lane.GATE and frame.standard.inferred.layers:
+            return replace(frame.standard, inferred=Table())
+        return frame.standard
 
     def _is_sound(
         self,
@@ -288,7 +303,7 @@ class SessionReplay:
     def _print(self, state: State, event: PolicyEvent) -> tuple[bytes, bytes]:
         """Write state and event as bytes, to see whether a policy changed them."""
         own = repr(sorted(state.own.items())).encode("utf-8", "backslashreplace")
-        return _bytes(snapshot(state.standard)) + own, _bytes(event)
+        return canonical.encode(snapshot(state.standard)) + own, canonical.encode(event)
 
     def _is_drawn(self, event: PolicyEvent) -> bool:
         """Draw one event in a hundred, by its names alone."""
@@ -321,7 +336,7 @@ class SessionReplay:
             return
         ts = event.ts_ns if event.ts_ns is not None else frame.newest_ts
         match = Match(event.seq, ts, frame.segment, key)
-        used = {n: v for n, v in state.inferences.items() if n in policy.spec.needs}
+        used = {n: thaw(v) for n, v in state.inferences.items() if n in policy.spec.needs}
         tally.decisions[action.word] = tally.decisions.get(action.word, 0) + 1
         tally.found.append(Found(match, action, event, state, stage, used))
 
@@ -423,7 +438,7 @@ class SessionReplay:
             invariants.PERMISSION_MONOTONE: invariants.check_rights(sightings),
         }
 
-    def _sighting(self, found: Found, permissions: Mapping[str, str]) -> Sighting:
+    def _sighting(self, found: Found, permissions: Mapping[tuple[int, str], str]) -> Sighting:
         event, standard = found.event, found.state.standard
         is_action = event.kind is Kind.POLICY_ACTION
         call_id = event.call_id if event.kind is Kind.TOOL_CALL else None
@@ -432,16 +447,20 @@ class SessionReplay:
             action=found.action,
             segment=found.match.segment,
             depth=standard.framework.depth + is_action,
-            permission=permissions.get(call_id or ""),
+            permission=permissions.get((found.stage, call_id or "")),
             denied_tools=frozenset(standard.permissions.denied_tools.merged()),
         )
 
-    def _permissions(self) -> dict[str, str]:
-        """Map a call id to the last recorded decision on it."""
-        index = self.plan.places.index
-        seqs = index.seqs_of(Kind.TOOL_PERMISSION)
-        events = self.reader.read_events(seqs)
-        return {event.call_id: payload_of(event).decision for event in events if event.call_id}
+    def _permissions(self) -> dict[tuple[int, str], str]:
+        """Map a decision's stage and a call id to the last recorded decision on that call."""
+        kinds, asked = self.plan.places.index.kinds, KIND_CODE[Kind.TOOL_PERMISSION]
+        stages = enumerate(self.plan.stages)
+        places = [(stage, seq) for stage, seqs in stages for seq in seqs if kinds[seq] == asked]
+        events = self.reader.read_events(seq for _, seq in places)
+        return {
+            (stage, event.call_id or ""): payload_of(event).decision
+            for (stage, _), event in zip(places, events, strict=True)
+        }
 
 
 def _recorded_inferences(plan: FoldPlan, reader: EventReader) -> dict[int, dict[str, Any]]:
@@ -453,19 +472,12 @@ def _recorded_inferences(plan: FoldPlan, reader: EventReader) -> dict[int, dict[
         if isinstance(inferred.value, UnsetType):
             continue
         for place in {node, index.node_parent[node]} - {NO_NODE}:
-            about.setdefault(place, {})[inferred.name] = raw_value(inferred.value)
+            about.setdefault(place, {})[inferred.name] = freeze(raw_value(inferred.value))
     return about
 
 
 def _reads_standard(policy: LivePolicy) -> bool:
     return policy.spec.uses_standard_state or bool(policy.spec.needs)
-
-
-def _bytes(value: Any) -> bytes:
-    try:
-        return msgspec.json.encode(value)
-    except UnicodeEncodeError:  # a lone surrogate, which a recording may hold
-        return canonical.encode(value)
 
 
 def _word(action: Action | None) -> str:

@@ -125,6 +125,15 @@ def freeze(value: Any) -> Any:
     return value
 
 
+def thaw(value: Any) -> Any:
+    """Make a frozen JSON value one that can be written again."""
+    if isinstance(value, Mapping):
+        return {key: thaw(item) for key, item in value.items()}
+    if isinstance(value, tuple):
+        return [thaw(item) for item in value]
+    return value
+
+
 def view(event: Event, *, ends_turn: bool = False) -> PolicyEvent:
     """Give an event as policies see it."""
     fields = {name: getattr(event, name) for name in Event.__struct_fields__}

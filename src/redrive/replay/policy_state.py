@@ -11,6 +11,7 @@ Source: DESIGN.md §7 "State is a pure fold".
 """
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -150,8 +151,11 @@ class StandardState(msgspec.Struct, frozen=True, gc=False):
     last_text: str = ""
 
 
-class InferenceMissing(Exception):  # noqa: N818 - a signal to the engine, not an error of a caller
-    """An L2 value is asked for and not there yet; the engine catches it."""
+class InferenceMissing(BaseException):
+    """An L2 value is asked for and not there yet; the engine catches it.
+
+    Not an `Exception`, so that a policy's own `except` cannot take a missing answer for a no.
+    """
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -170,8 +174,8 @@ class State(msgspec.Struct, frozen=True, gc=False):
     """
 
     standard: StandardState = StandardState()
-    own: Mapping[str, Any] = {}
-    inferences: Mapping[str, Any] = {}
+    own: Mapping[str, Any] = MappingProxyType({})
+    inferences: Mapping[str, Any] = MappingProxyType({})
     needs: tuple[str, ...] = ()
 
     def __getitem__(self, name: str) -> Any:

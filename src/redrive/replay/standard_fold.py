@@ -6,6 +6,7 @@ when its result is there: one that was denied, or that failed, changed and verif
 Source: DESIGN.md §7 "L0 mechanical, L1 heuristic".
 """
 
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -22,6 +23,7 @@ from redrive.record.event import (
     Kind,
     ModelResponse,
     PolicyAction,
+    SessionStarted,
     StateInferred,
     ToolCall,
     ToolPermission,
@@ -32,6 +34,7 @@ from redrive.record.event import (
 )
 from redrive.record.session import FLAG_META
 from redrive.replay.persistent import Table
+from redrive.replay.policy_event import freeze, thaw
 from redrive.replay.policy_state import (
     Changes,
     Framework,
@@ -86,11 +89,18 @@ def fold_standard(state: StandardState, event: Event) -> StandardState:
             value = raw_value(payload.value)
             if isinstance(value, UnsetType):  # not recorded: that is no inference
                 return state
-            return replace(state, inferred=state.inferred.set(payload.name, value))
+            return replace(state, inferred=state.inferred.set(payload.name, freeze(value)))
         case PolicyAction():
             return replace(state, framework=_policy_action(state.framework, payload.action))
         case _:
-            return replace(state, session=payload)
+            return replace(state, session=_read_only(payload))
+
+
+def _read_only(started: SessionStarted) -> SessionStarted:
+    """Give what is known of the session so that no policy can change it."""
+    tools: Any = MappingProxyType(started.tools)
+    captures: Any = MappingProxyType(started.captures)
+    return replace(started, tools=tools, captures=captures)
 
 
 def _user_message(state: StandardState, event: Event, message: UserMessage) -> StandardState:
@@ -270,7 +280,7 @@ def snapshot(standard: StandardState) -> dict[str, Any]:
         "tools": {
             name: msgspec.to_builtins(record) for name, record in standard.tools.merged().items()
         },
-        "inferred": standard.inferred.merged(),
+        "inferred": thaw(standard.inferred.merged()),
         "open_calls": [call.tool for call in standard.open_calls],
     }
 

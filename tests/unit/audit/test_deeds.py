@@ -118,3 +118,7 @@ def test_a_refusal_in_a_result_is_known():
 )
 def test_a_call_in_the_background_is_told(arguments, is_so):
     assert is_in_background(ToolCall("Bash", arguments=raw_of(arguments))) is is_so
+
+
+def test_a_tool_that_only_reads_did_nothing():
+    assert deed("Read", {"file_path": "a"}) == Deed(None)
