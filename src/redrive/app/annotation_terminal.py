@@ -90,7 +90,7 @@ def _label(annotation: Annotation, place: int, label: str, note: str, write: _Wr
     """Store a label; give the next place without one, and where all have one the next of all."""
     were_all_labelled = annotation.find_open() is None
     annotation.put(place, label, note)
-    write([f"stored: {label}"])
+    write([f"stored: {label} — b to change it"])
     if were_all_labelled:
         return place + 1
     first_open = annotation.find_open(place)

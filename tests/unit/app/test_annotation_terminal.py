@@ -94,7 +94,7 @@ def test_all_labelled_can_be_gone_through_again_and_no_key_typed_too_far_labels(
     said, shown = typed("bf")
     assert said == ["true", "true", "true", "false"]
     assert "── 4 of 4" in shown
-    assert shown.endswith(f"stored: false\n\n{end}")
+    assert shown.endswith(f"stored: false — b to change it\n\n{end}")
     assert typed(">ffff")[0] == ["false"] * 4
 
 
