@@ -14,6 +14,7 @@ from redrive import canonical
 from redrive.compare.policy_report import FireView, PolicyDocument, PolicyReport
 from redrive.compare.precision import draw_sample
 from redrive.errors import StoreError, UsageError, quote
+from redrive.reports.annotation import Item
 from redrive.stores.port import LabelRow, PolicyTables, ReportRow, SampleRow
 
 BRANCHES = ("head", "all")
@@ -21,13 +22,6 @@ DEFAULT_SAMPLE = 50
 DEFAULT_SEED = "1"
 MAX_NOTE_CHARS = 2000
 _MAX_RATER_CHARS = 64
-
-
-class Item(msgspec.Struct, frozen=True):
-    """One fire to be labelled, and the state that it was judged on."""
-
-    fire: FireView
-    snapshot: str
 
 
 def find_report(tables: PolicyTables, spec: str) -> ReportRow:
@@ -224,6 +218,7 @@ def begin_annotation(
     rater: str,
     now_ns: Callable[[], int],
     wish: Wish = Wish(),  # noqa: B008 - a frozen value
+    task_of: Callable[[str], str] = lambda _: "",
 ) -> Annotation | None:
     """Begin, or go on with, one rater's labels of the newest report of `POLICY[@VERSION]`.
 
@@ -233,6 +228,7 @@ def begin_annotation(
         rater: a name; the same name goes on where it stopped.
         now_ns: the clock.
         wish: how the sample is to be drawn.
+        task_of: gives what a session was for, by its id, redacted; empty where that is not known.
 
     Returns:
         `None` where the policy fired nowhere.
@@ -251,12 +247,30 @@ def begin_annotation(
     if not fires:
         return None
     sample = choose_sample(tables, row, fires, wish, now_ns())
-    items = tuple(_item(report, fires[ref]) for ref in sample.event_refs)
+    items = _items(report, wish.branches, sample.event_refs, task_of)
     return Annotation(tables, sample, items, rater, now_ns)
 
 
-def _item(report: PolicyReport, fire: FireView) -> Item:
-    state = report.snapshots.get(fire.state_snapshot_ref)
-    if state is None:
-        return Item(fire, "")
-    return Item(fire, msgspec.json.format(canonical.encode(state), indent=2).decode())
+def _items(
+    report: PolicyReport, branches: str, refs: tuple[str, ...], task_of: Callable[[str], str]
+) -> tuple[Item, ...]:
+    """Give the item of each ref, in order; each session's task is looked up once."""
+    places: dict[str, tuple[str, int, int]] = {}
+    for session in report.per_session:
+        own = fires_of(msgspec.structs.replace(report, per_session=(session,)), branches)
+        by_seq = sorted(own, key=lambda ref: own[ref].seq)
+        for number, ref in enumerate(by_seq, start=1):
+            places[ref] = (session.session_id, number, len(own))
+    tasks = {session_id: task_of(session_id) for session_id in {places[ref][0] for ref in refs}}
+    fires = fires_of(report, branches)
+    return tuple(
+        Item(
+            fire=fires[ref],
+            state=report.snapshots.get(fires[ref].state_snapshot_ref),
+            session_id=places[ref][0],
+            nth=places[ref][1],
+            n_in_session=places[ref][2],
+            task=tasks[places[ref][0]],
+        )
+        for ref in refs
+    )

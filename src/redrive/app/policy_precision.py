@@ -6,7 +6,8 @@ computed or shown.
 Source: DESIGN.md §7 "Annotation", §8 `policy precision`.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from redrive.compare.precision import (
     recall,
 )
 from redrive.errors import RecordError, UsageError
+from redrive.reports.counts import counted
 from redrive.reports.times import format_time
 from redrive.stores.port import PolicyTables, ReportRow, SampleRow
 
@@ -114,7 +116,44 @@ def _precision(
         else Drawn(row.policy, row.version, sample.id, sample.population, len(sample.event_refs)),
         confidence,
     )
-    return msgspec.structs.replace(found, notes=(*found.notes, *_notes(sample, report, labelled)))
+    notes = _notes(sample, report, labelled)
+    if sample is not None:
+        refs = {label.event_ref for label in labels}
+        notes += _repetition(_report_of_sample(tables, sample, row, report), refs)
+    return msgspec.structs.replace(found, notes=(*found.notes, *notes))
+
+
+def _report_of_sample(
+    tables: PolicyTables, sample: SampleRow, row: ReportRow, report: PolicyReport
+) -> PolicyReport:
+    """Give the report that a sample was drawn from, which may be older than the newest."""
+    if sample.report == row.id:
+        return report
+    drawn_from = next(own for own in tables.reports(row.policy) if own.id == sample.report)
+    return report_of(read_document(tables, drawn_from), drawn_from)
+
+
+def _repetition(report: PolicyReport, labelled: Collection[str]) -> list[str]:
+    """Say how many labelled fires are not independent of another one, where any is.
+
+    A session in which the same command met the same reason again says the same thing again.
+    """
+    seen: Counter[tuple[str, str, str]] = Counter()
+    for session in report.per_session:
+        own = fires_of(msgspec.structs.replace(report, per_session=(session,)), "all")
+        seen.update(
+            (session.session_id, fire.reason, fire.context)
+            for ref, fire in own.items()
+            if ref in labelled
+        )
+    count = seen.total() - len(seen)
+    if not count:
+        return []
+    return [
+        f"{count} of {counted(seen.total(), 'labelled fire')}"
+        f" {'repeats' if count == 1 else 'repeat'} another one's command in the same session:"
+        " the interval treats them as independent"
+    ]
 
 
 def _notes(

@@ -207,7 +207,31 @@ def test_a_rater_needs_a_name_that_can_be_printed(tables: PolicyTables, rater: s
         begin(tables, rater)
 
 
-def test_an_item_shows_the_state_it_was_judged_on(tables: PolicyTables) -> None:
+def test_an_item_holds_the_state_it_was_judged_on(tables: PolicyTables) -> None:
     put_report(tables, [fire(1), fire(2, state_snapshot_ref="gone")])
-    shown = {item.fire.seq: item.snapshot for item in begin(tables).items}
-    assert shown == {1: '{\n  "cwd": "project",\n  "turn": 1\n}', 2: ""}
+    held = {item.fire.seq: item.state for item in begin(tables).items}
+    assert held == {1: {"cwd": "project", "turn": 1}, 2: None}
+
+
+def test_an_item_says_which_of_its_session_s_fires_it_is(tables: PolicyTables) -> None:
+    off = [fire(2, on_head_path=False), fire(3, cooldown_suppressed=True)]
+    put_report(tables, [fire(5), fire(1), *off])
+    places = {item.fire.seq: (item.nth, item.n_in_session) for item in begin(tables).items}
+    assert places == {1: (1, 2), 5: (2, 2)}
+    every = begin(tables, branches="all").items
+    assert {item.fire.seq: item.nth for item in every} == {1: 1, 2: 2, 5: 3}
+    assert {item.session_id for item in every} == {SESSION}
+
+
+def test_each_session_s_task_is_looked_up_once(tables: PolicyTables) -> None:
+    put_report(tables, FIRES)
+    asked: list[str] = []
+
+    def task_of(session_id: str) -> str:
+        asked.append(session_id)
+        return "Migrate"
+
+    found = begin_annotation(tables, "no-rm", "ann", lambda: 0, task_of=task_of)
+    assert found is not None
+    assert {item.task for item in found.items} == {"Migrate"}
+    assert asked == [SESSION]

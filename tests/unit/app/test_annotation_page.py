@@ -8,7 +8,7 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from queue import Queue
@@ -25,6 +25,7 @@ from redrive.app.annotation_page import (
     make_token,
     serve_page,
 )
+from redrive.compare.policy_report import FireView
 from redrive.errors import StoreError, TamperError, UsageError
 from redrive.stores.port import PolicyTables
 from tests.chromium import Page, find_chromium, open_page
@@ -40,6 +41,7 @@ HOSTILE_FIRE = fire(
     context=HOSTILE + "<img src=x onerror=alert(2)>",
     before=(HOSTILE,),
     notes=(HOSTILE,),
+    asked=HOSTILE,
     action="<b>deny</b>",
     tool=HOSTILE,
     inferences={"x": HOSTILE},
@@ -127,8 +129,21 @@ def test_the_page_holds_every_item_and_the_rater_s_own_labels(annotation: Annota
     assert data["labels"] == [{"label": "unsure", "note": "hm"}, None, None]
     assert (data["policy"], data["rater"], data["token"]) == ("no-rm @ 1.0", "rater ann", TOKEN)
     assert [set(item) for item in data["items"]] == [
-        {"action", "reason", "context", "before", "facts", "notes", "inferred", "state"}
+        {
+            *("task", "asked", "before", "notes", "inferred", "state", "no_state"),
+            *("facts", "closer", "context", "action", "reason"),
+        }
     ] * 3
+    assert data["question"] == "Should it have fired here?"
+    assert data["criterion"].startswith("true: a careful engineer would be glad")
+    assert data["next"] == "redrive policy precision no-rm"
+    (item,) = (item for item in data["items"] if item["facts"][-1].endswith("#e1"))
+    assert item["facts"][:3] == [
+        "fire 1 of 3 in this session",
+        "step 2",
+        "2026-11-30 17:00:00 UTC",
+    ]
+    assert (item["action"], item["closer"]) == ("deny (refused)", "redrive show test:a")
 
 
 def test_the_page_holds_nothing_of_another_rater(annotation: Annotation, tmp_path: Path) -> None:
@@ -355,15 +370,21 @@ def test_what_is_no_http_is_not_answered(annotation: Annotation) -> None:
 
 
 @contextmanager
-def served(path: Path, port: int = 0) -> Iterator[str]:
+def served(
+    path: Path,
+    port: int = 0,
+    fires: Sequence[FireView] = (fire(1), fire(2), HOSTILE_FIRE),
+    rater: str = "ann",
+    **report: Any,
+) -> Iterator[str]:
     """Serve the page of a store from a thread of its own; give the address."""
     said: Queue[Any] = Queue()
 
     def run() -> None:
         with opened(path) as store:
-            put_report(store.policies, [fire(1), fire(2), HOSTILE_FIRE])
+            put_report(store.policies, list(fires), **report)
             try:
-                serve_page(begin(store.policies), port, said.put)
+                serve_page(begin(store.policies, rater), port, said.put)
             except UsageError as error:
                 said.put(error)
 
@@ -441,6 +462,125 @@ def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
 
 # --- in a browser
 
+STATUS = "document.getElementById('status').textContent"
+SIZES = [(1280, 800), (390, 844)]
+# As much of everything as a report holds.
+LONG_FIRE = fire(
+    1,
+    asked="please " * 57,
+    before=tuple("line " * 80 for _ in range(5)),
+    context="\n".join("rm -rf ../build" for _ in range(100)),
+    reason="deletes files outside the project, " * 8,
+    state_snapshot_ref="none",
+)
+
+
+def resize(page: Page, width: int, height: int) -> None:
+    page.send(
+        "Emulation.setDeviceMetricsOverride",
+        width=width,
+        height=height,
+        deviceScaleFactor=1,
+        mobile=width < 500,
+    )
+
+
+def box(page: Page, selector: str) -> dict[str, float]:
+    return dict(
+        page.evaluate(f"document.querySelector('{selector}').getBoundingClientRect().toJSON()")
+    )
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_event_reason_and_question_are_seen_together_however_long_the_rest_is(
+    tmp_path: Path, width: int, height: int
+) -> None:
+    fires = [LONG_FIRE, fire(2)]
+    with served(tmp_path / "store.db", fires=fires) as address, opened_page(tmp_path) as page:
+        resize(page, width, height)
+        page.open(address)
+        for place in (0, 1):
+            page.evaluate(f"show({place})")
+            top, end = box(page, "header")["bottom"], box(page, "footer")["top"]
+            context, question = box(page, "#context"), box(page, "#criterion")
+            assert top <= context["top"] < box(page, "#reason")["top"] < question["top"]
+            assert question["bottom"] < end
+        assert end >= 0.8 * height
+        assert page.evaluate("document.documentElement.scrollWidth") == width
+        assert page.evaluate("document.documentElement.scrollHeight") == height
+
+
+def test_a_note_leaves_the_header_where_it_is(tmp_path: Path) -> None:
+    with served(tmp_path / "store.db", fires=[LONG_FIRE]) as address, opened_page(tmp_path) as page:
+        resize(page, 390, 844)
+        page.open(address)
+        page.press("n")
+        assert page.evaluate("document.activeElement.id") == "note"
+        assert page.evaluate("note.placeholder") == "a note, stored with your label"
+        assert box(page, "header")["top"] == 0
+        assert page.evaluate("[scrollY, document.querySelector('header').scrollTop]") == [0, 0]
+
+
+def test_names_are_shown_whole_on_a_phone(tmp_path: Path) -> None:
+    path, rater = tmp_path / "store.db", "r" * 64
+    with served(path, rater=rater) as address, opened_page(tmp_path) as page:
+        resize(page, 390, 844)
+        page.open(address)
+        for name in ("policy", "rater"):
+            assert page.evaluate(
+                f"(e => e.scrollWidth <= e.clientWidth && getComputedStyle(e).textOverflow)"
+                f"(document.getElementById('{name}'))"
+            ) in ("clip", False)
+            assert box(page, f"#{name}")["right"] <= 390
+        assert page.evaluate("document.getElementById('rater').textContent") == f"rater {rater}"
+
+
+def test_the_ends_are_ends_and_the_label_just_given_is_said(tmp_path: Path) -> None:
+    with served(tmp_path / "store.db") as address, opened_page(tmp_path) as page:
+        page.open(address)
+        assert page.evaluate(STATUS) == "no label yet"
+        ends = "[...document.querySelectorAll('#previous, #next')].map((b) => b.disabled)"
+        assert page.evaluate(ends) == [True, False]
+        page.press("b")
+        assert page.evaluate("place") == 0
+        page.press("f")
+        page.wait(f"{STATUS} === 'stored: false — ← to change it'")
+        assert page.evaluate(f"[place, ...{ends}]") == [1, False, False]
+        page.press("b")
+        assert page.evaluate(f"[place, {STATUS}]") == [0, "your label: false"]
+        page.evaluate("show(2)")
+        assert page.evaluate(ends) == [False, True]
+        page.press("u")
+        page.wait(f"{STATUS} === 'stored: unsure for fire 3'")
+        assert page.evaluate("place") == 1
+
+
+def test_the_state_is_closed_until_it_is_asked_for(tmp_path: Path) -> None:
+    fires = [LONG_FIRE, fire(2)]
+    states = {"none": {"own": {}}, "s2": {"turn": 0, "own": {"n": 2}}}
+    path = tmp_path / "store.db"
+    with served(path, fires=fires, snapshots=states) as address, opened_page(tmp_path) as page:
+        page.open(address)
+        with_state = page.evaluate("data.items.findIndex((item) => item.state)")
+        page.evaluate(f"show({with_state})")
+        is_open = "document.getElementById('state-part').open"
+        assert page.evaluate(is_open) is False
+        page.press("o")
+        assert page.evaluate(is_open) is True
+        shown = page.evaluate("document.getElementById('state').textContent")
+        assert shown.split() == ["{", '"own":', "{", '"n":', "2", "}", "}"]
+        page.evaluate(f"show({1 - with_state})")
+        assert page.evaluate("document.getElementById('state-part').hidden") is True
+        stateless = page.evaluate("document.getElementById('stateless-part').textContent")
+        assert stateless == "State: this policy reads no state"
+
+
+def test_q_finishes_as_in_the_terminal(tmp_path: Path) -> None:
+    with served(tmp_path / "store.db") as address, opened_page(tmp_path) as page:
+        page.open(address)
+        page.press("q")
+        page.wait(f"{STATUS}.startsWith('Stored.')")
+
 
 @contextmanager
 def opened_page(folder: Path) -> Iterator[Page]:
@@ -478,9 +618,9 @@ def test_a_rater_labels_by_keys_and_hostile_text_does_nothing(tmp_path: Path) ->
         )
         page.press("ArrowRight")
         page.press("u")
-        page.wait("document.getElementById('status').textContent.startsWith('All are labelled')")
+        page.wait(f"{STATUS}.startsWith('stored: unsure. All are labelled')")
         page.evaluate("document.getElementById('finish').click()")
-        page.wait("document.getElementById('status').textContent.startsWith('Stored.')")
+        page.wait(f"{STATUS}.endsWith('redrive policy precision no-rm')")
         asked, wrong = set(page.requested()), page.complaints()
     base = address.split("?")[0]
     assert asked <= {address, f"{base}labels", f"{base}finish", "data:,"}

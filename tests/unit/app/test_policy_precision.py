@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from redrive import canonical
@@ -12,7 +13,7 @@ from redrive.app.policy_precision import Measured, measure_precision, read_refs
 from redrive.compare.policy_report import CannotEvaluate
 from redrive.errors import RecordError, UsageError
 from redrive.stores.port import PolicyTables
-from tests.policy_reports import SESSION, fire, put_report
+from tests.policy_reports import SESSION, fire, put_report, report_with
 from tests.stored import opened
 
 FIRES = [fire(number) for number in range(8)]
@@ -108,6 +109,40 @@ def test_the_branches_of_the_sample_are_said(tables: PolicyTables) -> None:
     label(tables, "t", branches="all")
     notes = measure(tables).precision.notes
     assert "sample drawn from the fires on all branches, seed 1" in notes
+
+
+def test_fires_that_repeat_another_one_s_command_are_said(tables: PolicyTables) -> None:
+    same = {"reason": "r", "context": "rm"}
+    fires = [fire(n, **same) for n in range(3)] + [fire(7, reason="r", context="mv"), fire(8)]
+    put_report(tables, fires)
+    annotation = label(tables, "")
+    for place, item in enumerate(annotation.items):
+        if item.fire.seq in (0, 1, 7, 8):
+            annotation.put(place, "true", "")
+    notes = measure(tables).precision.notes
+    assert notes[-1] == (
+        "1 of 4 labelled fires repeats another one's command in the same session: the interval"
+        " treats them as independent"
+    )
+    label(tables, "ttttt", "bob")
+    put_report(tables, fires[:1])
+    notes = measure(tables).precision.notes
+    assert notes[-1].startswith("2 of 5 labelled fires repeat another one's command")
+
+
+def test_the_same_command_for_another_reason_or_in_another_session_is_independent(
+    tables: PolicyTables,
+) -> None:
+    here = [fire(n, reason=f"r{n}", context="rm") for n in range(2)]
+    there = fire(0, event_ref="test:b#e0", reason="r0", context="rm")
+    report = report_with(here)
+    sessions = (
+        *report.per_session,
+        msgspec.structs.replace(report.per_session[0], session_id="test:b", fires=(there,)),
+    )
+    put_report(tables, here, per_session=sessions)
+    label(tables, "ttt")
+    assert not any("repeat" in note for note in measure(tables).precision.notes)
 
 
 # --- recall

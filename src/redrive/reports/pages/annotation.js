@@ -2,6 +2,7 @@
 const data = JSON.parse(document.getElementById("data").textContent);
 const byId = (id) => document.getElementById(id);
 const buttons = [...document.querySelectorAll("[data-label]")];
+const main = byId("item");
 const note = byId("note");
 const labels = data.labels;
 const drafts = {};
@@ -17,9 +18,13 @@ function findOpen(start) {
   return -1;
 }
 
-function say(text, isBad) {
+function say(text, tone) {
   byId("status").textContent = text;
-  byId("status").classList.toggle("bad", Boolean(isBad));
+  byId("status").className = tone ?? "new";
+}
+
+function sayLabel() {
+  say(labels[place] ? `your label: ${labels[place].label}` : "no label yet", "");
 }
 
 function fill(id, text) {
@@ -37,25 +42,38 @@ function list(id, texts) {
   byId(id + "-part").hidden = !texts.length;
 }
 
+function closer(command) {
+  const span = document.createElement("span");
+  const code = document.createElement("code");
+  code.textContent = command;
+  span.append("look closer: ", code);
+  span.hidden = !command;
+  return span;
+}
+
 function show(at) {
   place = at;
   const item = data.items[at];
-  fill("action", item.action);
-  fill("reason", item.reason);
-  fill("context", item.context);
-  fill("state", item.state);
-  fill("inferred", item.inferred);
+  for (const name of ["task", "asked", "inferred", "state", "context", "action", "reason"]) {
+    fill(name, item[name]);
+  }
+  fill("stateless", item.state ? "" : item.no_state);
+  byId("state-part").open = false;
   list("before", item.before);
   list("notes", item.notes);
   byId("facts").replaceChildren(...item.facts.map((fact) => {
     const span = document.createElement("span");
     span.textContent = fact;
     return span;
-  }));
+  }), closer(item.closer));
   note.value = drafts[at] ?? (labels[at] ? labels[at].note : "");
   byId("place").textContent = `Fire ${at + 1} of ${labels.length}`;
-  window.scrollTo(0, 0);
+  sayLabel();
   refresh();
+  // The event and the question stand at the end; what came before them is above.
+  byId("context").scrollTop = 0;
+  main.scrollTop = main.scrollHeight;
+  if (document.activeElement === document.body) main.focus({ preventScroll: true });
 }
 
 function refresh() {
@@ -68,6 +86,8 @@ function refresh() {
   byId("progress").max = labels.length;
   byId("progress").value = done;
   byId("count").textContent = `${done} labelled`;
+  byId("previous").disabled = place === 0;
+  byId("next").disabled = place === labels.length - 1;
   byId("open").disabled = isOver || done === labels.length;
   byId("finish").classList.toggle("ready", done === labels.length);
   byId("finish").disabled = isOver;
@@ -98,9 +118,9 @@ async function send(at, entry) {
     await post("/labels", { item: at, ...entry });
     labels[at] = entry;
     if (drafts[at] && drafts[at].trim() === entry.note) delete drafts[at];
-    say("");
+    sayLabel();
   } catch (error) {
-    say(`Not stored: ${error.message}. Is redrive still running? Stored labels are safe.`, true);
+    say(`Not stored: ${error.message}. Is redrive still running? Stored labels are safe.`, "bad");
     return false;
   } finally {
     refresh();
@@ -110,10 +130,14 @@ async function send(at, entry) {
 
 async function choose(label) {
   const at = place;
-  if (isOver || !(await keep(label)) || place !== at) return;
+  if (isOver || !(await keep(label))) return;
+  const stays = place === at;
   const open = findOpen(at + 1);
-  if (open >= 0) show(open);
-  else say("All are labelled. Go back to change one, or finish.");
+  if (stays && open >= 0) show(open);
+  const back = place === at + 1 ? " — ← to change it" : "";
+  const where = back || place === at ? "" : ` for fire ${at + 1}`;
+  const end = open >= 0 ? "" : ". All are labelled: go back to change one, or finish";
+  say(`stored: ${label}${where}${back}${end}`);
 }
 
 function move(step) {
@@ -127,7 +151,7 @@ function keepNote() {
   sending = sending.then(async () => {
     const said = labels[at];
     if (isOver) return;
-    if (!said && text) say("The note is stored with the label.");
+    if (!said && text) say("The note is stored with your label.");
     if (!said || said.note === text) return;
     if (await send(at, { label: said.label, note: text })) say("Note stored.");
   });
@@ -135,13 +159,14 @@ function keepNote() {
 }
 
 async function finish() {
+  if (isOver) return;
   await keepNote();
   try {
     await post("/finish", {});
     isOver = true;
-    say("Stored. redrive has ended; this window can be closed.");
+    say(`Stored. redrive has ended; close this window. Next: ${data.next}`);
   } catch (error) {
-    say(`redrive does not answer: ${error.message}. Stored labels are safe.`, true);
+    say(`redrive does not answer: ${error.message}. Stored labels are safe.`, "bad");
   }
   refresh();
 }
@@ -152,6 +177,7 @@ document.addEventListener("keydown", (event) => {
     if (event.key === "Escape" || (event.key === "Enter" && !event.shiftKey)) {
       event.preventDefault();
       note.blur();
+      main.focus({ preventScroll: true });
     }
     return;
   }
@@ -159,7 +185,10 @@ document.addEventListener("keydown", (event) => {
     t: () => choose("true"),
     f: () => choose("false"),
     u: () => choose("unsure"),
-    n: () => note.focus(),
+    n: () => note.focus({ preventScroll: true }),
+    o: () => { byId("state-part").open = !byId("state-part").open; },
+    q: () => finish(),
+    b: () => move(-1),
     ArrowLeft: () => move(-1),
     ArrowRight: () => move(1),
   }[event.key];
@@ -177,4 +206,6 @@ byId("open").addEventListener("click", () => show(Math.max(0, findOpen(place + 1
 byId("finish").addEventListener("click", finish);
 byId("policy").textContent = data.policy;
 byId("rater").textContent = data.rater;
+byId("ask").textContent = data.question;
+byId("criterion").textContent = data.criterion;
 show(place);

@@ -9,12 +9,13 @@ import types
 import click
 import pytest
 
+from redrive.app.annotation_terminal import KEYS_HELP
 from redrive.cli import main
 from redrive.cli.verbs import policy_labels
 from redrive.cli.verbs.policy_labels import annotate_verb, precision_verb
 from tests.policy_reports import SESSION, fire, put_report
 from tests.schemas import check
-from tests.stored import opened
+from tests.stored import opened, put_session
 
 
 @pytest.fixture
@@ -43,14 +44,42 @@ def store(tmp_path):
 
 
 def test_labels_from_a_pipe_are_stored_and_counted(run, store):
-    code, out, err = run("annotate", "no-rm", "--rater", "ann", "--terminal", keys="yyn")
+    code, out, err = run("annotate", "no-rm", "--rater", "ann", "--terminal", keys="tyf")
     assert (code, err) == (0, "")
-    assert "── 1 of 8 · no-rm@1.0 · deny · 0 labelled" in out
+    assert "── 1 of 8 · no-rm@1.0 · 0 labelled" in out
     (sample,) = store.policies.samples()
-    assert out.splitlines()[-1] == (
-        f"no-rm@1.0  ann labelled 3 of 8 fires drawn from 8, sample {sample.id}"
-    )
+    assert out.splitlines()[-3:] == [
+        f"no-rm@1.0  ann labelled 3 of 8 fires drawn from 8, sample {sample.id}",
+        "  to go on   the same command again",
+        "  next       redrive policy precision no-rm",
+    ]
     assert [row.label for row in store.policies.labels(sample.id)] == ["true", "true", "false"]
+
+
+def test_all_labelled_ends_with_what_to_run_next(run, store):
+    run("annotate", "no-rm@1.0", "--rater", "ann", keys="tttttttt")
+    code, out, _ = run("annotate", "no-rm@1.0", "--rater", "ann", keys="q")
+    assert code == 0
+    assert "all 8 are labelled: b goes back" in out
+    assert "to go on" not in out
+    assert out.endswith("  next       redrive policy precision no-rm@1.0\n")
+
+
+def test_a_session_s_own_task_is_shown_where_it_is_stored(run, store):
+    put_session(store, SESSION, ["a"])
+    with store.transaction():
+        store.set_summary(SESSION, {"opening": {"task": "Migrate \x1b[2J the tables"}})
+    _, out, _ = run("annotate", "no-rm", "--rater", "ann", keys="q")
+    assert "\ntask      Migrate \\x1b[2J the tables\n" in out
+    assert "closer    redrive show test:a" in out
+
+
+def test_help_lists_the_keys_and_what_true_means(run):
+    code, out, _ = run("annotate", "--help")
+    text = " ".join(out.split())
+    assert code == 0
+    assert KEYS_HELP in text
+    assert "True: a careful engineer would be glad that it acted as it did." in text
 
 
 def test_a_sample_is_drawn_as_asked(run, store):
@@ -132,7 +161,7 @@ def test_keys_of_a_terminal_are_single_presses(monkeypatch):
         def isatty(self):
             return True
 
-    pressed = iter("y")
+    pressed = iter(["t", "ffu", "\x1b[D", "\x1bOC", "\x1b[A"])
 
     def getchar():
         for key in pressed:
@@ -142,7 +171,9 @@ def test_keys_of_a_terminal_are_single_presses(monkeypatch):
     monkeypatch.setattr(sys, "stdin", Terminal("a note\n"))
     monkeypatch.setattr(click, "getchar", getchar)
     keys = policy_labels.TypedKeys()
-    assert [keys.read_key(), keys.read_key(), keys.read_line()] == ["y", "", "a note"]
+    read = [keys.read_key() for _ in range(6)]
+    assert read == ["t", "f", "left", "right", "\x1b", ""]
+    assert keys.read_line() == "a note"
 
 
 def test_without_a_stdin_there_are_no_keys(monkeypatch):
@@ -158,7 +189,7 @@ def test_without_a_stdin_there_are_no_keys(monkeypatch):
         ("yyyyyyyy", ("--min-precision", "0.6"), 0, "met"),
         ("yyyyyyyu", ("--min-precision", "0.6"), 1, "missed"),
         ("yyyyyyyy", ("--min-precision", "0.9"), 3, "inconclusive"),
-        ("nnnnnnnn", ("--min-precision", "0.9"), 1, "missed"),
+        ("ffffffff", ("--min-precision", "0.9"), 1, "missed"),
     ],
 )
 def test_the_exit_code_says_whether_it_is_proven(run, store, keys, options, code, verdict):
@@ -172,8 +203,8 @@ def test_the_exit_code_says_whether_it_is_proven(run, store, keys, options, code
 
 
 def test_the_document_holds_figures_recall_and_what_they_are_of(run, store, tmp_path):
-    run("annotate", "no-rm", "--rater", "ann", keys="yyyyyyyn")
-    run("annotate", "no-rm", "--rater", "bob", keys="yyyyyyyn")
+    run("annotate", "no-rm", "--rater", "ann", keys="yyyyyyyf")
+    run("annotate", "no-rm", "--rater", "bob", keys="yyyyyyyf")
     path = tmp_path / "places.jsonl"
     path.write_text(f'{{"event_ref":"{SESSION}#e1"}}\n{SESSION}#e77\n')
     code, out, _ = run("precision", "no-rm", "--should-have-fired", path, "--json")
