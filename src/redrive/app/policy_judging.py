@@ -15,11 +15,21 @@ from typing import Any, Protocol
 
 import msgspec
 from msgspec import Raw, UnsetType
+from msgspec.structs import replace
 
+from redrive import canonical
 from redrive.compare.policy_report import PolicyFault
 from redrive.errors import PluginError, PurityFault
 from redrive.replay.persistent import Log, Table
-from redrive.replay.policy import ACTIONS, Action, Policy, PolicySpec, Reducer
+from redrive.replay.policy import (
+    ACTIONS,
+    MAX_REASON_CHARS,
+    Action,
+    Lane,
+    Policy,
+    PolicySpec,
+    Reducer,
+)
 from redrive.replay.policy_event import PolicyEvent
 from redrive.replay.policy_state import InferenceMissing, State
 from redrive.sandbox.sealed import Violation
@@ -27,6 +37,7 @@ from redrive.sandbox.sealed import Violation
 _ATOMS = (str, int, float, bytes, bool, type(None), Enum, Raw, UnsetType)
 _IMMUTABLE_MODULES = ("decimal", "fractions", "datetime", "pathlib", "re", "uuid")
 _MAX_CHECKED = 1000
+_KEY_CHARS = 200
 _LIMITS = (
     (MemoryError, "limits", "ran out of memory"),
     (RecursionError, "limits", "recursed too deeply"),
@@ -85,9 +96,17 @@ class LivePolicy:
                 )
         self.initial = MappingProxyType({name: r.initial for name, r in self.reducers})
 
-    def renew(self) -> None:
+    def renew(self) -> PolicyFault | None:
         """Begin a session with a fresh instance, so that none can carry what it saw in another."""
-        self._policy = self._make()
+        made = self._guard(self._make)
+        if isinstance(made, PolicyFault):
+            return made
+        self._policy = made
+        return None
+
+    def folds(self, event: PolicyEvent) -> bool:
+        """Say whether one of the policy's own reducers reads an event of this kind."""
+        return any(_reads(reducer, event) for _, reducer in self.reducers)
 
     def fold(self, own: Mapping[str, Any], event: PolicyEvent) -> Mapping[str, Any] | PolicyFault:
         """Give the values of the policy's own reducers after an event."""
@@ -114,41 +133,35 @@ class LivePolicy:
             The action, `None`, a fault, or the name of the inference that is missing.
         """
         found = self._guard(lambda: self._policy.evaluate(event, state))
-        if isinstance(found, InferenceMissing):
-            return found.name
-        if found is None or isinstance(found, PolicyFault):
-            return found
-        wrong = _what_is_wrong(found)
-        if wrong is None and found.lane is not self.spec.lane:
-            wrong = f"a policy of the lane {self.spec.lane.value} gave {found.word}"
+        if isinstance(found, PolicyFault | InferenceMissing) or found is None:
+            return found.name if isinstance(found, InferenceMissing) else found
+        wrong = _find_wrong(found, self.spec.lane)
         if wrong is not None:
             return PolicyFault("error", wrong, self._place_of(self._policy.evaluate))
-        action: Action = found
-        return action
+        return _shorten(found)
 
     def dedup_key(
         self, action: Action, event: PolicyEvent, state: State
     ) -> str | PolicyFault | None:
         """Give the key under which a match counts for a cooldown."""
         if action.dedup_key is not None:
-            return action.dedup_key
+            return _short_key(action.dedup_key)
         declared = self._policy.dedup_key
         if not callable(declared):
-            return None if declared is None else str(declared)
-        key = self._guard(lambda: declared(event, state))
-        if key is None or isinstance(key, str | PolicyFault):
-            return key
-        what = f"dedup_key gave a {type(key).__name__}: expected a text or None"
-        return PolicyFault("error", what, self._place_of(declared))
+            return None if declared is None else _short_key(str(declared))
+        key = self._guard(lambda: _text_or_none(declared(event, state)))
+        return _short_key(key) if isinstance(key, str) else key
 
     def recheck(self, event: PolicyEvent, state: State, first: object) -> PolicyFault | None:
         """Judge an event a second time, on a fresh instance: the answer must be the same."""
-        kept, made = self._policy, self._guard(self._make)
-        if isinstance(made, PolicyFault):
-            return made
-        self._policy = made
-        second = self.evaluate(event, state)
-        self._policy = kept
+        kept = self._policy
+        fault = self.renew()
+        if fault is not None:
+            return fault
+        try:
+            second = self.evaluate(event, state)
+        finally:
+            self._policy = kept
         if isinstance(second, PolicyFault):
             return second
         if second != first:
@@ -195,18 +208,42 @@ class LivePolicy:
         return f"{code.co_filename.rpartition('/')[2]}:{code.co_firstlineno}"
 
 
-def _what_is_wrong(found: object) -> str | None:
-    """Say why an answer is no action that a report can hold; `None` where it is one."""
+def _find_wrong(found: object, lane: Lane) -> str | None:
+    """Say what is wrong with an answer: whatever a stranger's code returns is told, not trusted."""
     if type(found) not in ACTIONS:
         return f"evaluate gave a {type(found).__name__}: expected an action or None"
-    for name, value in msgspec.structs.asdict(found).items():  # type: ignore[arg-type]
-        if name == "rights":
-            is_right = isinstance(value, tuple) and all(type(item) is str for item in value)
-        else:
-            is_right = type(value) is str or (name == "dedup_key" and value is None)
-        if not is_right:
-            return f"evaluate gave an action whose {name} is a {type(value).__name__}"
+    assert isinstance(found, Action)  # noqa: S101 - of which ACTIONS are all
+    if found.lane is not lane:
+        return f"a policy of the lane {lane.value} gave {found.word}"
+    for name in found.__struct_fields__:
+        value = getattr(found, name)
+        texts = value if name == "rights" else (value,)
+        if name == "dedup_key" and value is None:
+            continue
+        if not isinstance(texts, tuple) or not all(type(text) is str for text in texts):
+            return f"evaluate gave {found.word} whose {name} is a {type(value).__name__}"
     return None
+
+
+def _shorten(action: Action) -> Action:
+    """Cut what is told far beyond reading; a key is left whole, since equal keys are one matter."""
+    long = {
+        name: getattr(action, name)[:MAX_REASON_CHARS]
+        for name in action.__struct_fields__
+        if name not in ("dedup_key", "rights") and len(getattr(action, name)) > MAX_REASON_CHARS
+    }
+    return replace(action, **long) if long else action
+
+
+def _short_key(key: str) -> str:
+    """Put a digest in the place of a long key's end, so that different keys stay different."""
+    if len(key) <= MAX_REASON_CHARS:
+        return key
+    return f"{key[:_KEY_CHARS]}… sha256:{canonical.text_digest(key)}"
+
+
+def _text_or_none(key: object) -> str | None:
+    return None if key is None else str(key)
 
 
 def _told(error: BaseException) -> str:

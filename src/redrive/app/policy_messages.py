@@ -31,6 +31,7 @@ class PolicyCode(msgspec.Struct, frozen=True):
         digest: sha256 of all of its code, and of the versions of its libraries.
         findings: what the static scan found; such a policy is not loaded.
         hook: a foreign hook, as JSON; absent for Python policies.
+        lane: as its text declares it, for a policy that cannot be loaded.
     """
 
     spec: str
@@ -41,10 +42,15 @@ class PolicyCode(msgspec.Struct, frozen=True):
     digest: str = ""
     findings: tuple[ScanFinding, ...] = ()
     hook: Raw | UnsetType = UNSET
+    lane: str = "observer"
 
 
 class Load(msgspec.Struct, frozen=True, tag="load"):
-    """Begin: the policies, and how to run them."""
+    """Begin: the policies, and how to run them.
+
+    `broken` maps the number of a policy that a worker did not survive loading to its fault;
+    `lifeline_fd` is a pipe whose other end closes with whoever started the worker.
+    """
 
     policies: tuple[PolicyCode, ...]
     store: str | None
@@ -53,6 +59,8 @@ class Load(msgspec.Struct, frozen=True, tag="load"):
     is_sealed: bool = True
     memory_bytes: int = 0
     status_fd: int | None = None
+    lifeline_fd: int | None = None
+    broken: dict[int, PolicyFault] = {}
     inferences: tuple[str, ...] = ()
 
 
@@ -89,7 +97,7 @@ class Loaded(msgspec.Struct, frozen=True, tag="loaded"):
 class Outside(msgspec.Struct, frozen=True, tag="outside"):
     """A question that only the replay may answer: an inference, or a foreign hook's decision.
 
-    `event_ref` names the event; `request` is the question as JSON.
+    `policy` is its number in `Load`, `event_ref` the event; `request` is the question as JSON.
     """
 
     policy: int
@@ -120,7 +128,10 @@ class PolicyOutcome(msgspec.Struct, frozen=True):
 
 
 class Finished(msgspec.Struct, frozen=True, tag="finished"):
-    """One session's result; `error` says why it could not be replayed at all."""
+    """One session's result; `error` says why it could not be replayed at all.
+
+    `is_tampered`: since what is stored does not match its seal.
+    """
 
     session_id: str
     number: int
@@ -129,6 +140,12 @@ class Finished(msgspec.Struct, frozen=True, tag="finished"):
     events: int = 0
     outcomes: tuple[PolicyOutcome, ...] = ()
     error: str | None = None
+    is_tampered: bool = False
+
+
+def raw_bytes(value: Raw | UnsetType) -> bytes:
+    """Give the bytes of a value; none where it is absent."""
+    return b"" if isinstance(value, UnsetType) else bytes(value)
 
 
 ToWorker = Load | Run | Answer
@@ -155,7 +172,7 @@ decode_from_worker = _decoder(FromWorker)
 
 
 def frame(message: ToWorker | FromWorker) -> bytes:
-    """Write a message with its length before it."""
+    """Write a message with its length before it; lone surrogates stay escapes."""
     data = canonical.encode(message)
     return len(data).to_bytes(LENGTH_BYTES, "big") + data
 

@@ -17,7 +17,8 @@ from msgspec import Raw, UnsetType
 from msgspec.structs import replace
 
 from redrive import canonical
-from redrive.app.policy_context import lines_before, text_of
+from redrive.app.hook_policy import HOOK
+from redrive.app.policy_context import asked_before, lines_before, text_of
 from redrive.app.policy_judging import LivePolicy
 from redrive.app.policy_messages import PolicyOutcome
 from redrive.compare.policy_report import CannotEvaluate, FireView, PolicyFault
@@ -43,7 +44,9 @@ RECHECK_SHARE = 100
 Ask = Callable[[int, str, str, PolicyEvent, State], Raw | str]
 """(policy number, kind, name, event, state) → a value, or why there is none."""
 Beat = Callable[[int, int], None]
-"""(policy number, seq): said before each judgement, so that a watchdog knows whom to blame."""
+"""(policy number, seq): said before each judgement, so that a watchdog knows whom to blame, and
+with `NOBODY` after it."""
+NOBODY = -1
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):
@@ -115,7 +118,7 @@ class SessionReplay:
         self._ask = ask
         self._beat = beat
         self._recheck_all = recheck_all
-        self._folds_standard = any(p.spec.uses_standard_state or p.spec.needs for p in policies)
+        self._folds_standard = any(_reads_standard(policy) for policy in policies)
         self._folds_own = any(policy.reducers for policy in policies)
         self._asked: dict[tuple[int, str], dict[int, Any]] = {}
         self._about = _recorded_inferences(plan, reader)
@@ -124,8 +127,7 @@ class SessionReplay:
 
     def run(self, only: str | None = None) -> tuple[PolicyOutcome, ...]:
         """Replay the session; with `only`, judge nothing but that event."""
-        for policy in self.policies:
-            policy.renew()
+        self._renew()
         events = self.reader.read_events(self.plan.seqs())
         base = Frame(own=tuple(policy.initial for policy in self.policies))
         for _ in self.plan.outside:
@@ -143,6 +145,20 @@ class SessionReplay:
             frames.append(frame)
         return tuple(self._outcome(number) for number in range(len(self.policies)))
 
+    def _renew(self) -> None:
+        """Make each policy anew; one that cannot be made again is not run."""
+        for number, policy in enumerate(self.policies):
+            tally = self.tallies[number]
+            if tally.stopped is not None:
+                continue
+            self._beat(number, NOBODY)
+            fault = policy.renew()
+            self._beat(NOBODY, NOBODY)
+            if fault is not None:
+                tally.n_faults += 1
+                tally.faults.append(replace(fault, session_id=self.session_id))
+                tally.stopped = "the policy could not be made again"
+
     def _take(self, raw: Event, frame: Frame, stage: int, only: str | None) -> Frame:
         """Judge an event on the state before it, and give the state after it."""
         event = view(raw, ends_turn=stage >= 0 and self.plan.ends[stage] == raw.seq)
@@ -150,15 +166,12 @@ class SessionReplay:
             for number, policy in enumerate(self.policies):
                 if policy.spec.wants(event):
                     self._offer(number, event, frame, stage)
+                    self._beat(NOBODY, event.seq)
         ts = event.ts_ns
         newest = frame.newest_ts if ts is None else max(ts, frame.newest_ts or ts)
         segment = event.seq if event.is_from_user else frame.segment
         standard = fold_standard(frame.standard, event) if self._folds_standard else frame.standard
-        own = (
-            self._fold_own(event, frame.own)
-            if any(p.reducers for p in self.policies)
-            else frame.own
-        )
+        own = self._fold_own(event, frame.own) if self._folds_own else frame.own
         return Frame(standard, own, newest, segment)
 
     def _fold_own(
@@ -167,9 +180,10 @@ class SessionReplay:
         folded = []
         for number, (policy, values) in enumerate(zip(self.policies, own, strict=True)):
             new: Mapping[str, Any] | PolicyFault = values
-            if policy.reducers and self.tallies[number].stopped is None:
+            if self.tallies[number].stopped is None and policy.folds(event):
                 self._beat(number, event.seq)
                 new = policy.fold(values, event)
+                self._beat(NOBODY, event.seq)
             if isinstance(new, PolicyFault):
                 self._fault(number, new, event)
                 new = values
@@ -190,7 +204,8 @@ class SessionReplay:
         self._beat(number, event.seq)
         needs = policy.spec.needs
         known = self._known(event, frame, needs)
-        state = State(self._standard_for(policy, frame), frame.own[number], known, needs)
+        standard = self._standard_for(policy, frame)
+        state = State(standard, frame.own[number], known, needs)
         is_drawn = self._recheck_all or self._is_drawn(event)
         before = self._print(state, event) if is_drawn else None
         answer, state = self._answer(number, event, state, frame)
@@ -203,7 +218,7 @@ class SessionReplay:
             tally.undecided.append(self._ref(event))
             return
         tally.last = answer
-        if policy.spec.lane is Lane.GATE and frame.standard.framework.is_muted:
+        if policy.spec.lane is Lane.GATE and standard.framework.is_muted:
             self._check_muted(number, event, state, answer)
         if answer is None and not is_drawn:
             return
@@ -229,6 +244,10 @@ class SessionReplay:
 
     def _infer(self, number: int, name: str, event: PolicyEvent, state: State, frame: Frame) -> Any:
         """Ask for an inference: each is made once per event, and two at most per turn."""
+        if name == HOOK:
+            answer = self._ask(number, HOOK, name, event, state)
+            missing = CannotEvaluate(self._ref(event), str(answer), HOOK)
+            return missing if isinstance(answer, str) else raw_value(answer)
         known = self._asked.setdefault((frame.segment, name), {})
         if event.seq in known:
             return known[event.seq]
@@ -250,7 +269,12 @@ class SessionReplay:
         return MappingProxyType({name: known[name] for name in needs if name in known})
 
     def _standard_for(self, policy: LivePolicy, frame: Frame) -> StandardState:
-        """Give the standard state; to a gate without the inferences, on which it never rests."""
+        """Give the standard state; to a gate without the inferences, on which it never rests.
+
+        Whoever reads none is shown none, also where it is folded for another policy.
+        """
+        if not _reads_standard(policy):
+            return StandardState(actor=frame.standard.actor)
         if policy.spec.lane is Lane.GATE and frame.standard.inferred.layers:
             return replace(frame.standard, inferred=Table())
         return frame.standard
@@ -345,7 +369,7 @@ class SessionReplay:
             offered=tally.offered,
             inherited=tally.inherited,
             fires=tuple(self._fire(found, held, by_seq) for found in shown),
-            snapshots=tuple(self._snapshot(found) for found in shown),
+            snapshots=tuple(self._snapshot(number, found) for found in shown),
             cannot=tuple(cannot),
             faults=tuple(tally.faults),
             n_faults=tally.n_faults,
@@ -381,14 +405,18 @@ class SessionReplay:
             call_id=event.call_id,
             context=text_of(event),
             before=lines_before(self.plan, found.stage, event.seq, self.reader),
+            asked=asked_before(self.plan, found.stage, event.seq, self.reader),
             dedup_key=found.match.dedup_key,
             suppressed_by=None if blocker is None else self._ref(by_seq[blocker].event),
             inferences=found.inferences,
         )
 
-    def _snapshot(self, found: Found) -> dict[str, Any]:
+    def _snapshot(self, number: int, found: Found) -> dict[str, Any]:
+        self._beat(number, found.event.seq)  # how a value is written may be code of the policy
         own = {name: _plain(value) for name, value in found.state.own.items()}
-        return {**snapshot(found.state.standard), "own": own}
+        self._beat(NOBODY, found.event.seq)
+        uses_standard = self.policies[number].spec.uses_standard_state
+        return {**(snapshot(found.state.standard) if uses_standard else {}), "own": own}
 
     def _invariants(
         self, number: int, shown: Sequence[Found], held: Mapping[int, int | None]
@@ -446,6 +474,10 @@ def _recorded_inferences(plan: FoldPlan, reader: EventReader) -> dict[int, dict[
         for place in {node, index.node_parent[node]} - {NO_NODE}:
             about.setdefault(place, {})[inferred.name] = freeze(raw_value(inferred.value))
     return about
+
+
+def _reads_standard(policy: LivePolicy) -> bool:
+    return policy.spec.uses_standard_state or bool(policy.spec.needs)
 
 
 def _word(action: Action | None) -> str:

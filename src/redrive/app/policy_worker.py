@@ -16,10 +16,11 @@ from types import TracebackType
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import Raw, UnsetType
 from msgspec.structs import replace
 
 from redrive import canonical
+from redrive.app.hook_policy import HOOK, HookCode, HookPolicy
 from redrive.app.policy_judging import LivePolicy
 from redrive.app.policy_messages import (
     Answer,
@@ -32,11 +33,12 @@ from redrive.app.policy_messages import (
     Run,
     decode_to_worker,
     frame,
+    raw_bytes,
     split_frame,
 )
-from redrive.app.policy_session import SessionReplay
+from redrive.app.policy_session import NOBODY, SessionReplay
 from redrive.compare.policy_report import PolicyFault
-from redrive.errors import PluginError, PurityFault, RedriveError
+from redrive.errors import PluginError, PurityFault, RedriveError, TamperError
 from redrive.policies.inferences import INFERENCES
 from redrive.record.event import Event
 from redrive.record.places import build_places
@@ -46,7 +48,7 @@ from redrive.replay.folding import build_plan
 from redrive.replay.policy import Policy, PolicySpec, read_spec
 from redrive.replay.policy_event import PolicyEvent
 from redrive.replay.policy_state import State
-from redrive.sandbox.limits import set_limits
+from redrive.sandbox.limits import end_with, set_limits
 from redrive.sandbox.loading import fault_place, import_declared, import_policy
 from redrive.sandbox.refused import LET_THROUGH
 from redrive.sandbox.sealed import Sealed
@@ -97,48 +99,67 @@ class Worker:
             else open_store(Path(load.store), create=False, read_only=True)
         )
         self._policies: list[LivePolicy] = []
+        self._hooks: dict[int, HookPolicy] = {}
+        self._numbers: list[int] = []  # of the policies that were loaded, among those asked for
 
     def prepare(self) -> Loaded:
         """Import libraries, seal the process, load the policies."""
-        faults: list[PolicyFault | None] = [None for _ in self._load.policies]
+        beat = self._beat_for(NOBODY)
+        broken = self._load.broken
+        faults = [broken.get(number) for number in range(len(self._load.policies))]
         for number, code in enumerate(self._load.policies):
+            beat(number, NOBODY)
             try:
-                import_declared(code.libraries)
+                import_declared(() if faults[number] else code.libraries)
             except PluginError as error:
                 faults[number] = PolicyFault("error", error.message, error.where)
+        beat(NOBODY, NOBODY)
         if self._load.memory_bytes:
             set_limits(self._load.memory_bytes)
         sealed = seal()
         specs: list[PolicySpec | None] = []
         wrong: list[tuple[str, str] | None] = []
         for number, code in enumerate(self._load.policies):
+            beat(number, NOBODY)
             found = faults[number] or self._find_policy(sealed, code)
             faults[number] = found if isinstance(found, PolicyFault) else None
             wrong.append((found.message, found.hint) if isinstance(found, PluginError) else None)
             specs.append(found.spec if isinstance(found, LivePolicy) else None)
             if isinstance(found, LivePolicy):
+                if not isinstance(code.hook, UnsetType):
+                    self._hooks[len(self._policies)] = _hook_of(code)
                 self._policies.append(found)
+                self._numbers.append(number)
+        beat(NOBODY, NOBODY)
         return Loaded(tuple(specs), tuple(faults), tuple(wrong), tuple(LET_THROUGH))
 
     def _find_policy(
         self, sealed: Sealed, code: PolicyCode
     ) -> LivePolicy | PolicyFault | PluginError:
         """Load a policy; code that breaks down is a fault, a wrong declaration an error."""
+        found: LivePolicy | PolicyFault | PluginError
         try:
-            return _load_policy(sealed, code)
+            found = _load_policy(sealed, code)
         except PurityFault as error:
-            return PolicyFault("stand-in", error.what, error.where)
+            found = PolicyFault("stand-in", error.what, error.where)
         except PluginError as error:
-            if error.where:
-                return PolicyFault("error", error.message, error.where)
-            return error
+            found = PolicyFault("error", error.message, error.where) if error.where else error
+        # Taken here, or the next policy would be blamed for them.
+        violations = sealed.take_violations()
+        if violations and not isinstance(found, PolicyFault):
+            first = violations[0]
+            what = f"{first.what}, and swallowed the refusal"
+            found = PolicyFault("stand-in", what, f"{first.file}:{first.line}")
+        return found
 
     def replay(self, run: Run) -> Finished:
         """Replay one session; what is wrong with its record is told, not raised."""
         try:
             index, reader, head = self._open(run)
         except RedriveError as error:
-            return Finished(run.session_id, run.number, error=error.message)
+            return _unreplayable(run, error)
+        except msgspec.DecodeError as error:
+            return Finished(run.session_id, run.number, error=f"no event: {error}")
         plan = build_plan(build_places(index))
         session = SessionReplay(
             run.session_id,
@@ -152,8 +173,11 @@ class Worker:
         )
         try:
             outcomes = session.run(run.only)
-        except (RedriveError, ValueError) as error:
-            return Finished(run.session_id, run.number, head, error=str(error).split("\n")[0])
+        except RedriveError as error:
+            return _unreplayable(run, error, head)
+        except Exception as error:  # noqa: BLE001 - stderr is sealed: this alone tells of it
+            what = _fault_of_ours(error)
+            return Finished(run.session_id, run.number, head, error=what)
         path = build_trajectory(index).node_path
         return Finished(run.session_id, run.number, head, path, len(index), outcomes)
 
@@ -179,24 +203,47 @@ class Worker:
 
     def _ask_for(self, session_id: str) -> Any:
         def ask(policy: int, kind: str, name: str, event: PolicyEvent, state: State) -> Raw | str:
+            ref, asked = f"{session_id}#{event.id}", self._numbers[policy]
+            if kind == HOOK:
+                # As a text, since it may hold lone surrogates, which no frame does.
+                told = self._hooks[policy].request(event, state).decode()
+                request = Raw(msgspec.json.encode(told))
+                return self._outside(Outside(asked, kind, name, ref, request))
             if self._load.is_strict:
                 return f"strict mode, and no recorded inference {name}"
             inference = INFERENCES.get(name)
             if inference is None:
                 return f"no inference named {name}"
             question = inference.ask(event, state)
-            # No model can be sent half of a surrogate pair: it is asked about the escape.
+            # A model is asked in UTF-8, which holds no half of a surrogate pair.
             question = replace(question, text=canonical.escape_surrogates(question.text))
             request = Raw(canonical.encode(question))
-            ref = f"{session_id}#{event.id}"
-            self._channel.send(Outside(policy, kind, name, ref, request))
-            answer = self._channel.receive()
-            value = answer.value if isinstance(answer, Answer) else UNSET
-            if isinstance(value, UnsetType):
-                return getattr(answer, "missing", None) or "no answer"
-            return value
+            return self._outside(Outside(asked, kind, name, ref, request))
 
         return ask
+
+    def _outside(self, question: Outside) -> Raw | str:
+        """Ask the replay, and wait for its answer."""
+        self._channel.send(question)
+        answer = self._channel.receive()
+        if not isinstance(answer, Answer) or isinstance(answer.value, UnsetType):
+            return getattr(answer, "missing", None) or "no answer"
+        return answer.value
+
+
+def _unreplayable(run: Run, error: RedriveError, head: str = "") -> Finished:
+    is_tampered = isinstance(error, TamperError)
+    return Finished(run.session_id, run.number, head, error=error.message, is_tampered=is_tampered)
+
+
+def _fault_of_ours(error: Exception) -> str:
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    place = (
+        "" if last is None else f" at {last.tb_frame.f_globals.get('__name__')}:{last.tb_lineno}"
+    )
+    return f"a fault of redrive itself: {type(error).__name__}: {error}{place}".split("\n")[0]
 
 
 def _open_status(descriptor: int | None) -> memoryview | None:
@@ -206,8 +253,14 @@ def _open_status(descriptor: int | None) -> memoryview | None:
     return memoryview(mmap.mmap(descriptor, STATUS_WORDS * 8)).cast("q")
 
 
+def _hook_of(code: PolicyCode) -> HookPolicy:
+    return HookPolicy(msgspec.json.decode(raw_bytes(code.hook), type=HookCode))
+
+
 def _load_policy(sealed: Sealed, code: PolicyCode) -> LivePolicy:
-    assert code.code is not None  # noqa: S101 - hooks have an adapter of their own
+    if code.code is None:
+        hook = _hook_of(code)
+        return LivePolicy(lambda: _hook_of(code), read_spec(hook), lambda _: "", sealed)
     loaded = import_policy(sealed, code.code, code.attribute, libraries=code.libraries)
     make: Callable[[], Any] = loaded if isinstance(loaded, type) else lambda: loaded
     files = (code.code.file, *[file for file, _ in code.code.siblings.values()])
@@ -217,18 +270,19 @@ def _load_policy(sealed: Sealed, code: PolicyCode) -> LivePolicy:
         return f"{file}:{line}"
 
     try:
-        policy = make()
-    except Exception as error:
-        where = place(error.__traceback__)
-        raise PluginError(
-            f"cannot be made: {type(error).__name__}: {error}", where=where
-        ) from error
-    if not isinstance(policy, Policy):
-        raise PluginError(
-            f"{code.attribute} in {code.source} is no policy",
-            hint="derive it from redrive.policy.Policy",
-        )
-    return LivePolicy(make, read_spec(policy), place, sealed)
+        with sealed:
+            policy = make()
+        if isinstance(policy, Policy):
+            return LivePolicy(make, read_spec(policy), place, sealed)
+    except (PluginError, PurityFault):
+        raise
+    except BaseException as error:
+        what = f"cannot be made: {type(error).__name__}: {error}".split("\n")[0]
+        raise PluginError(what, where=place(error.__traceback__)) from error
+    raise PluginError(
+        f"{code.attribute} in {code.source} is no policy",
+        hint="derive it from redrive.policy.Policy",
+    )
 
 
 def main() -> int:
@@ -241,10 +295,17 @@ def main() -> int:
     load = channel.receive()
     if not isinstance(load, Load):
         return 1
+    if load.lifeline_fd is not None:
+        end_with(load.lifeline_fd)
     worker = Worker(channel, load)
     channel.send(worker.prepare())
     while isinstance(message := channel.receive(), Run):
-        channel.send(worker.replay(message))
+        finished = worker.replay(message)
+        try:
+            channel.send(finished)
+        except (TypeError, ValueError, OverflowError) as error:  # it has no JSON form: none is sent
+            what = _fault_of_ours(error)
+            channel.send(Finished(message.session_id, message.number, error=what))
     return 0
 
 

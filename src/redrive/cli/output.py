@@ -7,6 +7,7 @@ terminal. Must not know any verb.
 import contextlib
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -20,12 +21,15 @@ __all__ = [
     "escape",
     "progress",
     "say",
+    "time_left",
     "write_bytes",
     "write_document",
     "write_json",
     "write_json_lines",
     "write_lines",
 ]
+
+_MIN_PACE_S = 2.0
 
 
 def write_json(document: Any) -> None:
@@ -120,14 +124,30 @@ def error_document(error: RedriveError, code: int) -> dict[str, Any]:
     }
 
 
+def time_left(done: int, total: int, elapsed_s: float) -> str:
+    """Say how long the rest takes at the pace so far; empty while that is no more than a guess."""
+    if not 0 < done < total or elapsed_s < _MIN_PACE_S:
+        return ""
+    left_s = round(elapsed_s / done * (total - done))
+    minutes = f"{left_s // 60} min " if left_s >= 60 else ""
+    return f", about {minutes}{left_s % 60} s left"
+
+
 def progress(label: str) -> Callable[[int, int, str], None]:
-    """Give a reporter (done, total, name) that draws on stderr where that is a terminal."""
+    """Give a reporter (done, total, name) that draws on stderr where that is a terminal.
+
+    After two seconds it says how long the rest will take, if it goes on as it did.
+    """
     if sys.stderr is None or not sys.stderr.isatty():
         return lambda done, total, name: None  # noqa: ARG005 - the reporter's signature
 
+    started = time.monotonic()
+
     def draw(done: int, total: int, name: str) -> None:
+        left = time_left(done, total, time.monotonic() - started)
         tail = escape(name)[-60:]
-        sys.stderr.write(f"\r\x1b[2K{label} {done}/{total} {tail}" if name else "\r\x1b[2K")
+        line = f"{label} {done}/{total}{left} {tail}" if name else ""
+        sys.stderr.write(f"\r\x1b[2K{line}")
         sys.stderr.flush()
 
     return draw

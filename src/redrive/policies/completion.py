@@ -23,7 +23,7 @@ class UnvalidatedCompletionNudge(Policy):
         changes, checks = state.changes, state.verification
         if not event.ends_turn or not (changes.source_at or changes.test_at):
             return None
-        if state.is_verified or not (event.text or "").strip():
+        if state.is_verified or not (event.text or state.last_text).strip():
             return None
         if not state.infer("completion_claim"):
             return None

@@ -59,6 +59,7 @@ class Table(msgspec.Struct, Generic[_K, _V], frozen=True, gc=False):
         while layers and len(layers[0]) <= len(newest):
             newest = {**layers[0], **newest}
             layers = layers[1:]
+        # Read-only, since policies are shown them, and all paths share them.
         return type(self)((MappingProxyType(newest), *layers))
 
     def merged(self) -> dict[_K, _V]:

@@ -184,7 +184,7 @@ class PolicySpec(msgspec.Struct, frozen=True):
         return bool(self.customs) and event.kind is Kind.CUSTOM and event.name in self.customs
 
 
-def no_spec(name: str) -> PolicySpec:
+def no_spec(name: str, lane: str) -> PolicySpec:
     """Give the spec of a policy that could not be loaded, of which nothing is known."""
     return PolicySpec(
         name=name,
@@ -192,7 +192,7 @@ def no_spec(name: str) -> PolicySpec:
         on=(),
         kinds=frozenset(),
         customs=frozenset(),
-        lane=Lane.OBSERVER,
+        lane=Lane(lane),
         cooldown_ns=None,
         per_segment=None,
         critical=False,
@@ -252,7 +252,7 @@ def split_kinds(name: str, on: tuple[str, ...]) -> tuple[frozenset[Kind], frozen
     _check_texts(name, "on", on)
     kinds, customs = set[Kind](), set[str]()
     known = {kind.value: kind for kind in Kind if kind not in NEVER_OFFERED}
-    for word in on:
+    for word in map(str, on):
         if word.startswith(CUSTOM_PREFIX) and word != CUSTOM_PREFIX:
             customs.add(word.removeprefix(CUSTOM_PREFIX))
         elif word in known:
