@@ -42,7 +42,8 @@ def test_a_spec_is_what_is_declared():
 
 def test_a_policy_without_a_name_has_that_of_its_class():
     assert read_spec(Plain()).name == "Plain"
-    assert no_spec("lost").name == "lost"
+    lost = no_spec("lost", "gate")
+    assert (lost.name, lost.lane) == ("lost", "gate")
 
 
 def test_a_policy_judges_its_kinds_alone():
