@@ -14,7 +14,13 @@ from redrive.app.policy_replay import AUGMENTED, STRICT, replay_policies
 from redrive.cli import output
 from redrive.cli.exits import Exit, worst
 from redrive.cli.options import chosen_sessions, json_option, opened_store
-from redrive.cli.verbs.policy import exit_code, new_redactor, read_request, write_file
+from redrive.cli.verbs.policy import (
+    exit_code,
+    new_redactor,
+    read_request,
+    say_if_partial,
+    write_file,
+)
 from redrive.compare.policy_diff import diff_reports
 from redrive.errors import RedriveError, UsageError
 from redrive.models.options import ModelOptions, parse_spec
@@ -47,6 +53,7 @@ def diff_verb(store: str | None, /, **options: Any) -> int:
         request = read_request(opened.path, options)
         progress = output.progress("policy diff")
         document = replay_policies(opened, codes, rows, request, new_redactor(), progress)
+    say_if_partial(document)
     old, new = document.reports
     diff = diff_reports(old, new, document.sessions)
     if options["sarif"]:
