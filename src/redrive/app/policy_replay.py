@@ -51,7 +51,7 @@ CONTEXT_CHARS, BEFORE_CHARS, REASON_CHARS = 2000, 400, 1000
 NETS = (
     "scan: the policy's text is searched for clocks, dice, files, network and dynamic code",
     "stand-ins: these functions raise in the process that the policy runs in",
-    "recheck: every fire and one event in a hundred are judged twice",
+    "recheck: every fire and one event in a hundred are judged again",
 )
 Progress = Callable[[int, int, str], None]
 
