@@ -70,7 +70,20 @@ def diff_verb(store: str | None, /, **options: Any) -> int:
     return worst(codes_found)
 
 
-@click.command("hook")
+class _Hook(click.Command):
+    """A command whose usage errors are no decision: exit code 2 would block the agent."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the arguments; what is wrong with them exits as any other fault of the hook does."""
+        code = BLOCK if "--fail-closed" in args else Exit.UNUSABLE
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            output.say(f"redrive policy hook: {error.format_message()} (hint: --help)")
+            raise click.exceptions.Exit(code) from error
+
+
+@click.command("hook", cls=_Hook)
 @click.argument("policy")
 @click.option("--unreplayed", is_flag=True, help="Decide although no replay report is stored.")
 @click.option("--fail-closed", is_flag=True, help="Block (exit 2) where no decision can be made.")
