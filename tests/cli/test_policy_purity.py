@@ -335,4 +335,15 @@ def test_a_policy_that_can_be_made_but_once_is_a_fault_of_its_own(corpus, tmp_pa
     )
     suspect = replay(corpus, tmp_path, made, code=6)
     assert "ZeroDivisionError" in suspect["faults"][0]["what"]
-    assert {u["reason"] for u in suspect["unreplayable"]} == {"the policy could not be made again"}
+    assert suspect["faults"][0]["where"].startswith("suspect.py:")
+
+
+def test_what_a_policy_keeps_in_its_class_is_not_carried_from_session_to_session(corpus, tmp_path):
+    keeps = policy_text(
+        ["seen = self.seen", "seen.append(1)", "return Notify('x') if len(seen) > 5 else None"],
+        fields="    seen = []\n",
+    )
+    one, two = (replay(corpus, tmp_path, keeps, "--workers", n, code=6) for n in ("1", "2"))
+    assert one == two
+    fault = one["faults"][0]
+    assert fault["what"] == "answers differently when asked again: Notify, then None"
