@@ -236,7 +236,8 @@ def grep_verb(
     as_json: bool,  # noqa: FBT001
 ) -> int:
     """Search what users, models and tools said, line by line, by regular expression."""
-    search = Search(compile_pattern(pattern, is_fixed=fixed, ignore_case=ignore_case), tool)
+    compiled = compile_pattern(pattern, is_fixed=fixed, ignore_case=ignore_case)
+    search = Search(compiled, tool, output.redactor().parts)
     with opened_store(ctx.obj) as store:
         rows, search.damaged = chosen_sessions(store, sessions or ("all",))
         if as_json:
