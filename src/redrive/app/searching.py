@@ -27,7 +27,7 @@ Texts = Iterator[tuple[str, str]]
 Part = Callable[[int, int], str]
 
 
-def _plain_parts(text: str) -> Part:
+def _plain_parts(text: str, name: str) -> Part:  # noqa: ARG001 - as a redactor's
     return lambda start, end: text[start:end]
 
 
@@ -58,7 +58,7 @@ class Search:
 
     pattern: "re.Pattern[str]"
     tool: str | None = None
-    parts: Callable[[str], Part] = _plain_parts
+    parts: Callable[[str, str], Part] = _plain_parts
     n_sessions: int = 0
     n_events: int = 0
     n_matches: int = 0
@@ -122,7 +122,7 @@ class Search:
         for number, line in enumerate(text.split("\n"), 1):
             match = self.pattern.search(line)
             if match is not None:
-                part = part or self.parts(text)
+                part = part or self.parts(text, name)
                 yield _Found(name, number, len(line), place, match.start(), match.end(), part, tool)
             place += len(line) + 1
 

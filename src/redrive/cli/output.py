@@ -102,8 +102,8 @@ def _write(data: bytes) -> None:
 
 def write_json_lines(lines: Iterable[bytes]) -> None:
     """Write JSON texts to stdout, one a line."""
-    for line in lines:
-        _write(redactor().json(line) + b"\n")
+    for line in redactor().json_lines(lines):
+        _write(line + b"\n")
     sys.stdout.buffer.flush()
 
 
@@ -135,7 +135,7 @@ def _redact_block(block: bytes) -> bytes:
     redacted: list[bytes] = []
     for is_json, members in groups:
         if is_json:
-            redacted += map(redactor().json, members)
+            redacted += redactor().json_lines(members)
         else:
             text = b"".join(members).decode("utf-8", "surrogateescape")
             redacted.append(redactor().text(text).encode("utf-8", "surrogateescape"))

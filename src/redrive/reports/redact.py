@@ -13,12 +13,14 @@ import hashlib
 import hmac
 import json
 import re
-from collections.abc import Callable, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import Any
 
 from redrive.reports.redact_fields import find_fields, find_logins, find_urls
-from redrive.reports.redact_json import Text, find_fields_in_json, may_hold_secret, write_json
+from redrive.reports.redact_json import Text, find_by_name, find_fields_in_json, write_json
+from redrive.reports.redact_prefilter import find_prefixes, find_suspects
 from redrive.reports.redact_rules import RULES_VERSION, Span, find_blocks, find_shapes
 from redrive.reports.redact_views import views_of
 
@@ -28,6 +30,7 @@ MARK = re.compile(r"\[redacted:[^\[\]:]{1,64}:[0-9a-f]{8}\]")
 _MARK_NEEDLE = "[redacted:"
 # Between strings that are searched as one text; `is_cut_off` takes it for the end of a text.
 _BETWEEN = "\n\x00"
+_BLOCK_BYTES = 256 * 1024
 
 
 class Redactor:
@@ -61,21 +64,50 @@ class Redactor:
         mark = MARK.match(redacted, begin) if begin >= 0 else None
         return redacted[: limit if mark is None else max(limit, mark.end())]
 
-    def parts(self, text: str) -> Callable[[int, int], str]:
+    def parts(self, text: str, name: str = "") -> Callable[[int, int], str]:
         """Give a function that cuts a text from one place to another, redacted as a whole.
 
         A secret that reaches into a part is a mark in it, whole. Cost: one search per text.
+
+        Args:
+            text: the whole text.
+            name: the field that it is the value of, as a path such as `result.list[0].password`.
         """
-        spans = find_spans(text)
+        spans = _merge(text, [*find_spans(text), *find_by_name(text, name)])
         return lambda start, end: self._join(text, spans, start, end)
 
     def json(self, data: bytes) -> bytes:
         """Redact a JSON text; it stays one, and what is no secret stays byte for byte."""
+        return next(self._block((data,)))
+
+    def json_lines(self, lines: Iterable[bytes]) -> Iterator[bytes]:
+        """Redact JSON texts, one a line, none of which holds a line end; they are read in blocks.
+
+        Cost: a block is searched once for all its lines; only suspected ones are read further.
+        """
+        block: list[bytes] = []
+        size = 0
+        for line in lines:
+            block.append(line)
+            size += len(line)
+            if size >= _BLOCK_BYTES:
+                yield from self._block(block)
+                block, size = [], 0
+        yield from self._block(block)
+
+    def _block(self, lines: Sequence[bytes]) -> Iterator[bytes]:
+        starts = [0, *accumulate(len(line) + 1 for line in lines)]
+        data = b"\n".join(lines)
+        shaped = {bisect_right(starts, place) - 1 for place in find_prefixes(data)}
+        placed = {bisect_right(starts, place) - 1 for place in find_suspects(data)}
+        for number, line in enumerate(lines):
+            is_shaped = number in shaped or b"\\u00" in line
+            yield self._json(line, is_shaped=is_shaped) if is_shaped or number in placed else line
+
+    def _json(self, data: bytes, *, is_shaped: bool) -> bytes:
         text = data.decode("utf-8", "surrogateescape")
-        if not may_hold_secret(text):
-            return data
         texts, numbers, spans = find_fields_in_json(text)
-        found = _find_in_all(texts, spans)
+        found = _find_in_all(texts, spans, has_shapes=is_shaped)
         changed = [
             (t.start, t.end, write_json(self._join(t.value, own, 0, len(t.value))))
             for t, own in zip(texts, found, strict=True)
@@ -116,16 +148,22 @@ class Redactor:
         return f"[redacted:{rule}:{hmac.new(self._key, data, hashlib.sha256).hexdigest()[:8]}]"
 
 
-def find_spans(text: str) -> list[Span]:
-    """Find the secrets of a text, in order and apart; marks are not looked into."""
+def find_spans(text: str, *, has_shapes: bool = True) -> list[Span]:
+    """Find the secrets of a text, in order and apart; marks are not looked into.
+
+    Args:
+        text: what is searched.
+        has_shapes: false where it is known that no prefix of a secret stands in it as it is.
+    """
     if _MARK_NEEDLE not in text:
-        return _merge(text, _find(text, is_whole=False))
+        return _merge(text, _find(text, is_whole=False, has_shapes=has_shapes))
     found: list[Span] = []
     place = 0
     for mark in MARK.finditer(text):
-        found += _shift(_find(text[place : mark.start()], is_whole=True), place)
+        part = text[place : mark.start()]
+        found += _shift(_find(part, is_whole=True, has_shapes=has_shapes), place)
         place = mark.end()
-    found += _shift(_find(text[place:], is_whole=False), place)
+    found += _shift(_find(text[place:], is_whole=False, has_shapes=has_shapes), place)
     return _merge(text, found)
 
 
@@ -133,8 +171,10 @@ def _shift(spans: Sequence[Span], by: int) -> list[Span]:
     return [Span(s.start + by, s.end + by, s.rule, s.secret) for s in spans]
 
 
-def _find(text: str, *, is_whole: bool) -> list[Span]:
-    found = _find_plain(text, is_whole=is_whole)
+def _find(text: str, *, is_whole: bool, has_shapes: bool) -> list[Span]:
+    found = _find_placed(text, is_whole=is_whole)
+    if has_shapes:
+        found += find_shapes(text, is_whole=is_whole)
     for view in views_of(text):
         for span in _find_plain(view.text, is_whole=is_whole):
             start, end = view.place(span.start), view.place(span.end)
@@ -143,9 +183,12 @@ def _find(text: str, *, is_whole: bool) -> list[Span]:
 
 
 def _find_plain(text: str, *, is_whole: bool) -> list[Span]:
+    return [*find_shapes(text, is_whole=is_whole), *_find_placed(text, is_whole=is_whole)]
+
+
+def _find_placed(text: str, *, is_whole: bool) -> list[Span]:
     return [
         *find_blocks(text),
-        *find_shapes(text, is_whole=is_whole),
         *find_fields(text, is_whole=is_whole),
         *find_urls(text, is_whole=is_whole),
         *find_logins(text),
@@ -168,7 +211,9 @@ def _merge(text: str, spans: Sequence[Span]) -> list[Span]:
     return merged
 
 
-def _find_in_all(texts: Sequence[Text], spans: Sequence[tuple[int, Span]]) -> list[list[Span]]:
+def _find_in_all(
+    texts: Sequence[Text], spans: Sequence[tuple[int, Span]], *, has_shapes: bool
+) -> list[list[Span]]:
     """Find the secrets of many texts in one search; `spans` adds those that are known."""
     whole = _BETWEEN.join(text.value for text in texts)
     starts = [0, *accumulate(len(text.value) + len(_BETWEEN) for text in texts)]
@@ -176,7 +221,7 @@ def _find_in_all(texts: Sequence[Text], spans: Sequence[tuple[int, Span]]) -> li
     for number, span in spans:
         found[number].append(span)
     number = 0
-    for span in find_spans(whole):
+    for span in find_spans(whole, has_shapes=has_shapes):
         while starts[number + 1] <= span.start:
             number += 1
         _hand_out(texts, found, starts, number, span)

@@ -14,20 +14,23 @@ from redrive.reports.redact_names import (
     judge,
     level_of,
     looks_random,
+    looks_torn,
 )
 from redrive.reports.redact_rules import Span, is_cut_off
 
-__all__ = ["NEEDLES", "find_fields", "find_logins", "find_urls", "lower_of", "name_around"]
+__all__ = [
+    "NAME_CHARS",
+    "NEEDLES",
+    "find_fields",
+    "find_logins",
+    "find_urls",
+    "lower_of",
+    "name_around",
+]
 
 # Parts of names, lower case; searched as plain text before any pattern is asked.
-NEEDLES = (
-    "pass", "pwd", "secret", "token", "apikey", "api_key", "api-key", "auth", "cookie",
-    "credential", "private", "_key", "-key", "accesskey", "accountkey", "sharedaccess", "?key",
-    "&key", "sig=", "signature=", "bearer", "basic ", "connectionstring", "connection_string",
-    "conn_str", "jwt",
-    "otp", "mnemonic", "phrase", "webhook", "_code",
-)  # fmt: skip
-_NAME_CHARS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.")
+NEEDLES = ("pass", "pwd", "secret", "token", "key", "auth", "cookie", "bearer", "basic ", "sig=")
+NAME_CHARS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-."
 _NAME_MAX = 60
 _NAME_TAIL = re.compile(r"[A-Za-z0-9_.-]{0,60}")
 _ASCII_LOWER = {code: code + 32 for code in range(0x41, 0x5B)}
@@ -36,6 +39,7 @@ _QUOTE = r"\\*+[\"'`]"
 _SEPARATOR = re.compile(
     rf"(?:(?P<closing>{_QUOTE})?\]?[ \t]{{0,8}}(?P<sign>=>|:=|===?|!=|->|[=:])"
     r"[ \t]{0,8}"
+    rf"|(?P<member>{_QUOTE},\s{{0,8}}{_QUOTE}value{_QUOTE}\s{{0,4}}:\s{{0,4}}(?={_QUOTE}))"
     rf"|(?P<next>{_QUOTE},\s{{0,8}}(?={_QUOTE}))"
     r"|(?P<space>[ \t]{1,8}(?:(?:is|was|of|to)[ \t:]{1,4})?))"
     rf"(?P<type>(?:str|string|String|&str)[ \t]?=[ \t]?)?"
@@ -47,6 +51,9 @@ _SCHEME = re.compile(
     r"\s*(?:Bearer|Basic|Token|ApiKey|Digest|Negotiate|AWS4-HMAC-SHA256)\b[ \t]+", re.I
 )
 _TOKEN = re.compile(r"(?:[ \t]|%20|\+|\\u0020|:){1,4}([A-Za-z0-9._~+/=%-]++)")
+_CALL = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*[(\[]")
+_TORN = re.compile(r"(?:\\+(?:u[0-9a-fA-F]{0,3}|x[0-9a-fA-F]?)?|%[0-9A-Fa-f]?)\Z")
+_JUDGED_CHARS = 300
 _QUOTED_MAX = 16384
 _TRAILING = ",.)]}:!?"
 _ENV_BEFORE = re.compile(
@@ -62,9 +69,8 @@ def lower_of(text: str) -> str:
 
 def name_around(text: str, place: int) -> tuple[int, int]:
     """Give begin and end of the name that holds this place; at most 60 characters either way."""
-    start = place
-    while start > 0 and place - start < _NAME_MAX and text[start - 1] in _NAME_CHARS:
-        start -= 1
+    begin = max(0, place - _NAME_MAX)
+    start = begin + len(text[begin:place].rstrip(NAME_CHARS))
     if start < place and text[start - 1 : start] == "\\" and text[start] in "nrt":
         start += 1  # the letter of an escape
     tail = _NAME_TAIL.match(text, place)
@@ -80,7 +86,7 @@ def find_fields(text: str, *, is_whole: bool) -> Iterator[Span]:
     for needle in NEEDLES:
         place = low.find(needle)
         while place >= 0:
-            start, end = name_around(text, place + (needle[0] in "?&"))
+            start, end = name_around(text, place)
             span = _field(text, start, end, is_whole=is_whole)
             if span is not None:
                 yield span
@@ -112,7 +118,7 @@ def _scheme(text: str, end: int, *, is_bearer: bool) -> Span | None:
     is_secret = looks_random(value, least=8) or value.count(".") == 2 or len(value) > 30
     if not is_bearer:
         is_secret = is_pair_in_base64(value)
-    if not is_secret or is_placeholder(value):
+    if not is_secret or is_placeholder(value) or "xxxxxxxx" in value:
         return None
     rule = "bearer" if is_bearer else "basic"
     return Span(token.start(1), token.start(1) + len(value), rule, value)
@@ -129,12 +135,15 @@ def _value(
         end, is_closed = _quoted_end(text, begin, quote)
     begin, end = _inner(text, begin, end, level)
     value = text[begin:end]
-    if len(value) < 3 and not is_closed:
+    if len(value) < 4:
         return None
     is_cut = not is_closed and is_cut_off(text, end, is_whole=is_whole)
     if not _is_secret(text, start, value, level, found, is_closed=is_closed, is_cut=is_cut):
         return None
-    return Span(begin, end, level.value if level is not Level.SURE else "field", value)
+    if not is_closed:
+        end = _whole_end(text, begin, end, is_line=_is_line(level, found))
+    rule = level.value if level is not Level.SURE else "field"
+    return Span(begin, end, rule, text[begin:end])
 
 
 def _inner(text: str, begin: int, end: int, level: Level) -> tuple[int, int]:
@@ -159,16 +168,18 @@ def _is_secret(
         is_flag = text[start : start + 2] == "--" or text[start : start + 1] == "-"
         if is_flag and found["space"] != "" and level is not Level.MAYBE:
             return not is_placeholder(value) and value[:1] != "-"
-        least = 6 if level is not Level.MAYBE else 16
-        return looks_random(value, least=least) and value[:1] != "-"
+        least = 6 if level is not Level.MAYBE or is_flag else 16
+        if is_cut:
+            return looks_torn(value)
+        return looks_random(value, least=least) and not (value[:1] == "-" and found["space"])
     if level is Level.COOKIE and ("=" not in value or is_placeholder(value)):
         return False
     is_assigned = _is_setting(text, start, found, value)
-    if level is Level.MAYBE and is_cut and found["sign"] == "=":
-        return looks_random(value, least=5)
+    if level is Level.MAYBE and is_cut:
+        return looks_torn(value)
     if found["closing"] and not is_closed and value[:1].isalpha() and not is_cut:
         is_assigned = False
-    if found["call"] and not is_closed:
+    if not is_closed and not is_assigned and _CALL.match(value):
         return False
     return judge(value, level, is_quoted=is_closed or is_cut, is_assigned=is_assigned)
 
@@ -197,14 +208,28 @@ def _is_alone(text: str, start: int, found: "re.Match[str]", value: str) -> bool
     return after[:1] in ("", "\n", "\r") and value[:1].islower() and value.isascii()
 
 
+def _is_line(level: Level, found: "re.Match[str]") -> bool:
+    """Say whether a value goes to the end of its line, as that of a header does."""
+    return level in (Level.HEADER, Level.COOKIE) and found["sign"] == ":"
+
+
 def _bare_end(text: str, begin: int, level: Level, found: "re.Match[str]") -> int:
-    is_line = level in (Level.HEADER, Level.COOKIE) and found["sign"] == ":"
-    run = (_LINE if is_line else _BARE).match(text, begin)
+    """Find where a value without quotes ends; it is read no further than is judged."""
+    is_line = _is_line(level, found)
+    run = (_LINE if is_line else _BARE).match(text, begin, begin + _JUDGED_CHARS)
     end = begin if run is None else run.end()
     value = text[begin:end]
     comma = value.find(", ") if not is_line else -1
     value = value if comma < 0 else value[:comma]
     return begin + len(value.rstrip(_TRAILING).rstrip())
+
+
+def _whole_end(text: str, begin: int, end: int, *, is_line: bool) -> int:
+    """Give the end of a bare value that is a secret and may be longer than what was judged."""
+    if end - begin < _JUDGED_CHARS:
+        return end
+    rest = (_LINE if is_line else _BARE).match(text, end)
+    return end if rest is None else rest.end()
 
 
 def _quoted_end(text: str, begin: int, quote: str) -> tuple[int, bool]:
@@ -220,8 +245,10 @@ def _quoted_end(text: str, begin: int, quote: str) -> tuple[int, bool]:
         place = text.find(quote, place + 1, limit)
     if place >= 0:
         return place, True
-    line = text.find("\n", begin, limit)
-    return (limit if line < 0 else line), False
+    ends = (text.find(sign, begin, limit) for sign in ("\n", "…"))
+    end = min((end for end in ends if end >= 0), default=limit)
+    torn = _TORN.search(text, max(begin, end - 8), end)
+    return (end if torn is None else torn.start()), False
 
 
 def _is_escaped(text: str, place: int, begin: int) -> bool:

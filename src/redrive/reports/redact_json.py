@@ -9,23 +9,19 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from redrive.reports.redact_fields import NEEDLES, find_urls, lower_of, name_around
-from redrive.reports.redact_names import Level, is_placeholder, judge, level_of, looks_random
-from redrive.reports.redact_rules import Span, find_blocks, find_shapes
-from redrive.reports.redact_views import is_spelled
+from redrive.reports.redact_names import Level, judge, level_of, looks_random
+from redrive.reports.redact_rules import Span
 
-__all__ = ["Text", "find_fields_in_json", "may_hold_secret", "write_json"]
+__all__ = ["Text", "find_by_name", "find_fields_in_json", "write_json"]
 
 _TOKEN = re.compile(r'"((?:[^"\\]++|\\.)*+)(?:"|\Z)|[\[\]{}]', re.DOTALL)
+_NAME_CHARS = 60
 _COLON = re.compile(r"\s*:\s*")
 _NUMBER = re.compile(r"-?\d[\d.eE+-]{3,}")
 _NAMING = frozenset({"name", "key", "header", "field", "variable", "var"})
-_VALUES = frozenset({"value", "val", "data", "plaintext", "secretvalue", "contents"})
+_VALUES = frozenset({"value", "val", "data", "plaintext", "contents", "recorded", "given"})
 _SCHEME = re.compile(r"\s*[A-Za-z][\w-]{0,20}[ \t]+(?=\S)")
 _NUMERIC = re.compile(r"(?i)(?:pass(?:word|wd|code|phrase)?|pwd|pin|otp|secret)$")
-_FOLLOWS = re.compile(r"\\*[\"'`]|[\s:=%\]]|\Z|\\[nrt]")
-# What the rules on command lines look for.
-_LOGIN_WORDS = ("sshpass", "--user", " -u", '"-u', "mysql", "mariadb", "login ", "--creds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,35 +40,8 @@ class _Frame:
     is_object: bool
     level: Level | None
     named: Level | None = None
-    value: int | None = None
+    values: list[int] = field(default_factory=list)
     items: list[int] = field(default_factory=list)
-
-
-def may_hold_secret(text: str) -> bool:
-    """Say whether a JSON text could hold a secret; false is certain.
-
-    Cost: a substring search per prefix and needle, and a name per needle that is found.
-    """
-    return (
-        is_spelled(text)
-        or next(find_shapes(text, is_whole=False), None) is not None
-        or _holds_name(text)
-        or next(find_blocks(text), None) is not None
-        or next(find_urls(text, is_whole=False), None) is not None
-        or any(word in text for word in _LOGIN_WORDS)
-    )
-
-
-def _holds_name(text: str) -> bool:
-    low = lower_of(text)
-    for needle in NEEDLES:
-        place = low.find(needle)
-        while place >= 0:
-            start, end = name_around(text, place + (needle[0] in "?&"))
-            if level_of(text[start:end]) is not None and _FOLLOWS.match(text, end):
-                return True
-            place = low.find(needle, max(end, place + len(needle)))
-    return False
 
 
 def write_json(text: str) -> str:
@@ -124,13 +93,7 @@ class _Reader:
         """Yield the secrets that keys and neighbours told of."""
         for number, (level, is_sure) in self._levels.items():
             span = _span(self.texts[number].value, level)
-            value = span.secret
-            if is_sure:
-                holds = judge(value, level, is_quoted=True, is_assigned=True)
-                holds = holds and (level is not Level.COOKIE or "=" in value)
-            else:
-                holds = looks_random(value, least=6) and not is_placeholder(value)
-            if holds:
+            if _is_secret(span.secret, level) if is_sure else looks_random(span.secret, least=8):
                 yield number, span
 
     def _open(self, *, is_object: bool) -> None:
@@ -142,8 +105,8 @@ class _Reader:
 
     def _close(self, frame: _Frame) -> None:
         if frame.is_object:
-            if frame.named is not None and frame.value is not None:
-                self._levels[frame.value] = (frame.named, True)
+            if frame.named is not None:
+                self._levels |= dict.fromkeys(frame.values, (frame.named, True))
         elif frame.level is None and len(frame.items) == 2:
             level = level_of(self.texts[frame.items[0]].value)
             if level is not None and frame.items[1] not in self._levels:
@@ -178,7 +141,7 @@ class _Reader:
         if low in _NAMING:
             frame.named = frame.named or level_of(self.texts[number].value)
         elif low in _VALUES:
-            frame.value = number
+            frame.values.append(number)
             if frame.level is not None:
                 self._levels[number] = (frame.level, True)
         level = level_of(key)
@@ -194,6 +157,21 @@ class _Reader:
             level = level_of(before)
             if level is not None and not self.texts[number].value.startswith("-"):
                 self._levels[number] = (level, level is not Level.MAYBE)
+
+
+def find_by_name(text: str, name: str) -> Iterator[Span]:
+    """Yield a text as a secret where the name of its field makes it one."""
+    level = level_of(name[-_NAME_CHARS:])
+    if level is not None:
+        span = _span(text, level)
+        if _is_secret(span.secret, level):
+            yield span
+
+
+def _is_secret(value: str, level: Level) -> bool:
+    if level is Level.COOKIE and "=" not in value:
+        return False
+    return judge(value, level, is_quoted=True, is_assigned=True)
 
 
 def _span(value: str, level: Level) -> Span:

@@ -11,9 +11,18 @@ from functools import lru_cache
 
 from redrive.reports.redact_rules import entropy
 
-__all__ = ["Level", "is_pair_in_base64", "is_placeholder", "judge", "level_of", "looks_random"]
+__all__ = [
+    "Level",
+    "is_pair_in_base64",
+    "is_placeholder",
+    "judge",
+    "level_of",
+    "looks_random",
+    "looks_torn",
+]
 
 _MAX_NAME = 80
+_JUDGED_CHARS = 300
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _APART = re.compile(r"[^A-Za-z0-9]+")
 _ENDINGS = re.compile(
@@ -59,7 +68,7 @@ _PLAIN = re.compile(
     r"|join|unique|lookup|order|dedup|dedupe|shortcut|hot|translation|i18n|prompt_cache|cancel"
     r"|cancellation|thread|task|current|lex|prompt|completion|image|audio|text)_(?:token|key)$"
 )
-_ENV_FOLDERS = frozenset({"pwd", "oldpwd", "init_cwd"})
+_ENV_FOLDERS = frozenset({"PWD", "OLDPWD"})
 
 
 @lru_cache(maxsize=4096)
@@ -69,7 +78,7 @@ def level_of(name: str) -> Level | None:
     `DB_PASSWORD`, `dbPassword` and `db-password-2` are one name; only how a name ends counts, so
     that `token_url` and `password_hash_rounds` tell nothing.
     """
-    if len(name) > _MAX_NAME:
+    if len(name) > _MAX_NAME or name in _ENV_FOLDERS:
         return None
     words = _APART.sub("_", _CAMEL.sub("_", name)).strip("_").lower()
     plain = _ENDINGS.sub("", words) or words
@@ -98,21 +107,30 @@ _PLACEHOLDER_WORDS = (
     " default default_value value example changeme change-me your-password your_password"
     " your-api-key your_api_key your-token your_token yourpassword input hash plain number"
     " boolean char varchar bool user username postgres-password n/a na tbd todo missing unset"
-    " set invalid valid expired basic bearer digest negotiate oauth oauth2 jwt type"
+    " set invalid valid expired basic bearer digest negotiate oauth oauth2 jwt type filtered absent"
 )
 _PLACEHOLDERS = frozenset(_PLACEHOLDER_WORDS.split())
-_TEMPLATE = re.compile(r"(?:\$|<|\{|%[({\w]|#\{|\*|@\{|\[|&|!|\.\.\.|…|x{3,}|X{3,})")
+_TEMPLATE = re.compile(
+    r"\$\{|\$\(|\$\$?[A-Za-z_]\w*\Z|<[^>]*>?\Z|\{\{|\{[A-Za-z_.]*\}|%[({]|%\w+%\Z|#\{|@\{"
+    r"|\[redacted:|\[REDACTED|\*{3,}|\.\.\.|…|x{3,}|X{3,}"
+)
+_BARE_TEMPLATE = re.compile(r"[$<{\[*&!%]")
+_YOURS = re.compile(r"(?i)your[-_ ][a-z_ -]+$")
 _ENV_NAME = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
 # A name in code, maybe with dots, arrows or a call behind it: `args.password`, `user->token`.
 _CODE = re.compile(r"[A-Za-z_][A-Za-z_]*\d?(?:(?:\?*\.|->|::|-)[A-Za-z_]+\d?)*[\[(]?")
-_DIGEST = re.compile(r"(?:sha\d+[-:])?(?:[0-9a-fA-F]{32}|[0-9a-fA-F]{40}|[0-9a-fA-F]{64,128})")
+_DIGEST = re.compile(
+    r"(?:[a-z][a-z0-9_]{0,9}[-:])?(?:[0-9a-fA-F]{32}|[0-9a-fA-F]{40}|[0-9a-fA-F]{64,128})"
+)
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-_WORDS = re.compile(r"[A-Za-z]+(?:[-_./: ][A-Za-z]*\d{0,2})*")
+_WORDS = re.compile(r"[A-Za-z]+\d{0,2}(?:[-_./: ][A-Za-z]*\d{0,2})*")
 
 
-def is_placeholder(value: str) -> bool:
+def is_placeholder(value: str, *, is_quoted: bool = True) -> bool:
     """Say whether a value stands for a secret, or for none: `${TOKEN}`, `<password>`, `null`."""
-    if not value or _TEMPLATE.match(value):
+    if not is_quoted and _BARE_TEMPLATE.match(value):
+        return True
+    if len(value) < 4 or _TEMPLATE.match(value) or _YOURS.match(value):
         return True
     bare = value.strip("\"'`()[]{}<>.,;:!? ").lower()
     return not bare or bare in _PLACEHOLDERS or _ENV_NAME.fullmatch(value) is not None
@@ -120,6 +138,7 @@ def is_placeholder(value: str) -> bool:
 
 def looks_random(value: str, *, least: int = 12) -> bool:
     """Say whether a value is like a generated one: no words, no path, no digest, no id."""
+    value = value[:_JUDGED_CHARS]
     if len(value) < least or not any(char.isdigit() for char in value):
         return False
     if not any(char.isalpha() for char in value) or any(char.isspace() for char in value):
@@ -128,7 +147,15 @@ def looks_random(value: str, *, least: int = 12) -> bool:
         return False
     if any(shape.fullmatch(value) for shape in (_DIGEST, _UUID, _WORDS)):
         return False
-    return entropy(value[:200]) >= 2.5 and value.isascii() and not _is_code_like(value)
+    return entropy(value) >= 2.5 and value.isascii() and not _is_code_like(value)
+
+
+def looks_torn(value: str) -> bool:
+    """Say whether a value could be the beginning of a generated one: no single word."""
+    if looks_random(value, least=5):
+        return True
+    is_mixed = value.lower() != value != value.upper() and not value.istitle()
+    return is_mixed and len(value) > 6 and value.isalnum() and value.isascii()
 
 
 def _is_code_like(value: str) -> bool:
@@ -145,10 +172,11 @@ def judge(value: str, level: Level, *, is_quoted: bool, is_assigned: bool) -> bo
         is_assigned: whether it is the value of a setting for sure (an environment variable, a
             command's flag, a query parameter), and not a name in source code.
     """
-    if is_placeholder(value):
+    if is_placeholder(value, is_quoted=is_quoted or is_assigned):
         return False
     if level is Level.MAYBE:
         return looks_random(value) or is_pair_in_base64(value)
+    value = value[:_JUDGED_CHARS]
     if _names_a_secret(value):
         return False
     if is_quoted:

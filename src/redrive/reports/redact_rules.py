@@ -25,9 +25,12 @@ __all__ = [
 
 RULES_VERSION = "redact@1"
 
-# How a report says that a text goes on: an ellipsis, maybe after a closing quote.
+# How a report says that a text goes on: an ellipsis, maybe after a closing quote or a torn escape.
 # A line end and a NUL stand between strings that are searched as one text.
-_CUT = re.compile(r"\\*[\"']?(?:…|\.\.\.)|\n\x00")
+_CUT = re.compile(
+    r"(?:\\+(?:u[0-9a-fA-F]{0,3}|x[0-9a-fA-F]?)?|%[0-9A-Fa-f]?)?"
+    r"(?P<end>\\*[\"']?(?:…|\.\.\.|\\+u2026)|\n\x00|\Z)"
+)
 _ALNUM, _WORD, _DOTTED, _BASE64 = "A-Za-z0-9", "A-Za-z0-9_-", "A-Za-z0-9_.-", "A-Za-z0-9+/_=-"
 _HEX, _UPPER = "0-9a-f", "A-Z0-9"
 _RUN_OF_16 = re.compile(r"[A-Za-z0-9]{16}")
@@ -82,7 +85,8 @@ def is_cut_off(text: str, end: int, *, is_whole: bool) -> bool:
         end: a place in it.
         is_whole: whether the text goes on behind its end.
     """
-    return (end == len(text) and not is_whole) or _CUT.match(text, end) is not None
+    found = _CUT.match(text, end)
+    return found is not None and not (is_whole and found["end"] == "")
 
 
 def _has_digit(tail: str) -> bool:
@@ -202,7 +206,10 @@ def find_shapes(text: str, *, is_whole: bool) -> Iterator[Span]:
 
 _BEGIN = re.compile(r"-{4,5}[ +]?BEGIN[ +][A-Z0-9 +]{0,40}PRIVATE[ +]KEY[A-Z +]{0,8}-{4,5}")
 _BODY = re.compile(r"(?:[A-Za-z0-9+/=]|\s|\\+[nr])*+")
-_FIRST_LINE = re.compile(r"(?:\s|\\+[nr]|\d{1,6}[\t→])*+(?:[A-Za-z0-9+/=]{16}|Proc-Type)")
+_FIRST_LINE = re.compile(
+    r"(?:\s|\\+[nr]|\d{1,6}[\t→])*+"
+    r"(?:[A-Za-z0-9+/=]{16}|Proc-Type|[A-Za-z0-9+/=]+(?:\\+u?[0-9a-fA-F]{0,3}|%[0-9A-F]?)?(?:…|\Z))"
+)
 _BLOCK_MAX = 32768
 
 
@@ -211,12 +218,12 @@ def find_blocks(text: str) -> Iterator[Span]:
 
     A text that only names the first line is none.
     """
-    place = text.find("PRIVATE")
+    place, after = text.find("PRIVATE"), 0
     while place >= 0:
-        begin = _BEGIN.search(text, max(0, place - 60), place + 40)
+        begin = _BEGIN.search(text, max(after, place - 60), place + 40)
         after = place + 7
-        if begin is not None and _FIRST_LINE.match(text, begin.end()):
-            after = _block_end(text, begin.end())
+        if begin is not None and begin.end() > place and _FIRST_LINE.match(text, begin.end()):
+            after = max(after, _block_end(text, begin.end()))
             yield Span(begin.start(), after, "private-key", text[begin.start() : after])
         place = text.find("PRIVATE", after)
 
@@ -246,15 +253,22 @@ def _holds(shape: Shape, text: str, place: int, end: int, *, is_whole: bool) -> 
     tail = text[place + len(shape.needle) : end]
     if shape.lead and _lead_start(text, place, shape) > place - 3:
         return False
+    if not tail.strip("xX*-"):  # somebody masked it
+        return False
     if len(tail) >= shape.least and (shape.test is None or shape.test(tail)):
         return True
     if not tail.strip("-_./") or not is_cut_off(text, end, is_whole=is_whole):
         return False
-    return shape.is_sure or (len(tail) >= 5 and _is_mixed(tail))
+    if shape.is_sure or shape.lead or (shape.rule == "aws" and len(tail) > 8):
+        return True
+    return len(tail) >= 5 and _is_mixed(tail)
 
 
 def _is_mixed(tail: str) -> bool:
-    return _has_digit(tail) and not tail.isdigit()
+    """Say whether a tail is no word: digits among letters, or both cases of them."""
+    if _has_digit(tail):
+        return not tail.isdigit()
+    return tail.lower() != tail != tail.upper() and not tail.istitle()
 
 
 def _spans(shape: Shape, text: str, place: int, end: int) -> Iterator[Span]:

@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-__all__ = ["View", "is_spelled", "views_of"]
+__all__ = ["View", "views_of"]
 
 # An escape that hides a printable character of ASCII; line ends need no view of their own.
 _SPELLED_JSON = re.compile(r"\\(?:u00[2-7]|x[2-7]|/)")
@@ -41,13 +41,6 @@ class View:
         if number >= 0:
             place += self.sources[number] - self.ends[number]
         return place if self.under is None else self.under.place(place)
-
-
-def is_spelled(text: str) -> bool:
-    """Say whether escapes in a text could hide a secret."""
-    return ("\\" in text and _SPELLED_JSON.search(text) is not None) or (
-        "%" in text and _SPELLED_URL.search(text) is not None
-    )
 
 
 def views_of(text: str) -> Iterator[View]:

@@ -172,7 +172,9 @@ def _show_text(
 @click.command("cat")
 @click.argument("session")
 @click.option("--kind", "kinds", multiple=True, metavar="KIND", help="Only events of this kind.")
-@click.option("--raw", is_flag=True, help="Print the stored source itself, byte for byte.")
+@click.option(
+    "--raw", is_flag=True, help="Print the stored source itself; only secrets are replaced."
+)
 @json_option
 @click.pass_context
 def cat_verb(
