@@ -143,7 +143,7 @@ def replay_policies(
         sessions=tuple(finished.session_id for finished in done),
         branches=request.branches,
         is_partial=len(done) < len(names),
-        sessions_left=tuple(name for name in names if name not in results),
+        sessions_left=tuple(sorted({*names} - {*results})),
         heads={finished.session_id: finished.head for finished in done},
         nets=NETS,
         lets_through=loaded.lets_through,

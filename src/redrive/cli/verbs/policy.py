@@ -23,6 +23,7 @@ from redrive.replay.policy import Lane
 from redrive.reports.junit import policy_junit
 from redrive.reports.policy import policy_lines
 from redrive.reports.policy_html import html_page
+from redrive.reports.redact import RULES_VERSION
 from redrive.stores.port import Store
 
 _MB = 1024 * 1024
@@ -98,7 +99,7 @@ def replay_verb(store: str | None, /, **options: Any) -> int:
         rows, damaged = chosen_sessions(opened, options["sessions"] or ("all",))
         request = read_request(opened.path, options)
         document = replay_policies(
-            opened, codes, rows, request, new_redactor(), output.progress("policy replay")
+            opened, codes, rows, request, output.redactor(), output.progress("policy replay")
         )
         if options["export_cache"]:
             write_file(options["export_cache"], b"".join(dump_cache(opened.policies)))
@@ -140,25 +141,6 @@ def read_request(path: Path, options: dict[str, Any]) -> ReplayRequest:
         memory_bytes=options.get("memory_mb", MEMORY_BYTES // _MB) * _MB,
         redaction=RULES_VERSION,
     )
-
-
-class _Plain:
-    def json(self, data: bytes) -> bytes:
-        return data
-
-    def redact_excerpt(self, text: str, limit: int) -> str:
-        return text[:limit]
-
-    def value(self, value: Any) -> Any:
-        return value
-
-
-def new_redactor() -> _Plain:
-    """Give what takes secrets out of reports."""
-    return _Plain()
-
-
-RULES_VERSION = "none"
 
 
 def _show(document: PolicyDocument, options: dict[str, Any]) -> None:

@@ -16,7 +16,6 @@ from redrive.cli.exits import Exit, worst
 from redrive.cli.options import chosen_sessions, json_option, opened_store
 from redrive.cli.verbs.policy import (
     exit_code,
-    new_redactor,
     read_request,
     say_if_partial,
     write_file,
@@ -52,7 +51,7 @@ def diff_verb(store: str | None, /, **options: Any) -> int:
         rows, damaged = chosen_sessions(opened, options["sessions"] or ("all",))
         request = read_request(opened.path, options)
         progress = output.progress("policy diff")
-        document = replay_policies(opened, codes, rows, request, new_redactor(), progress)
+        document = replay_policies(opened, codes, rows, request, output.redactor(), progress)
     say_if_partial(document)
     old, new = document.reports
     diff = diff_reports(old, new, document.sessions)
@@ -129,4 +128,4 @@ def _hook(store: str | None, options: dict[str, Any]) -> None:
                     answer=asking.answer,
                 )
     if decision.output:
-        output.write_bytes([new_redactor().json(decision.output), b"\n"])
+        output.write_bytes([output.redactor().json(decision.output), b"\n"])
