@@ -144,7 +144,9 @@ def test_a_cache_goes_to_another_store_as_a_file(claims, tmp_path):
     assert again.out == first.out
     assert asked(other) == 0
     (other.folder / "torn.jsonl").write_bytes(lines[:-20])
-    (other.folder / "changed.jsonl").write_bytes(lines.replace(b'"value":"true"', b'"value":"0"', 1))
+    (other.folder / "changed.jsonl").write_bytes(
+        lines.replace(b'"value":"true"', b'"value":"0"', 1)
+    )
     for name in ("torn", "changed"):
         done = other(
             "policy", "replay", *named("claims.py", ["Claims"]), "--cache", f"{name}.jsonl"
