@@ -136,6 +136,7 @@ def test_a_cache_goes_to_another_store_as_a_file(claims, tmp_path):
     first = replay(claims, *MODEL_WORDS, "--export-cache", "cache.jsonl")
     lines = (claims.folder / "cache.jsonl").read_bytes()
     assert lines.count(b"\n") == N_ROUNDS
+    assert b"round 1" not in lines, "what was said in a session stays at home"
     (tmp_path / "other").mkdir()
     other = prepare(Redrive(tmp_path / "other"))
     (other.folder / "cache.jsonl").write_bytes(lines)
@@ -143,7 +144,9 @@ def test_a_cache_goes_to_another_store_as_a_file(claims, tmp_path):
     assert again.out == first.out
     assert asked(other) == 0
     (other.folder / "torn.jsonl").write_bytes(lines[:-20])
-    (other.folder / "changed.jsonl").write_bytes(lines.replace(b"round 1", b"round 7", 1))
+    (other.folder / "changed.jsonl").write_bytes(
+        lines.replace(b'"value":"true"', b'"value":"0"', 1)
+    )
     for name in ("torn", "changed"):
         done = other(
             "policy", "replay", *named("claims.py", ["Claims"]), "--cache", f"{name}.jsonl"

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests import claude_files as claude
+from tests.cli.conftest import Redrive
 from tests.policy_corpus import HEAD, named, policy_text, write_guards
 from tests.stored import opened
 
@@ -67,20 +69,29 @@ def shifted(lines, last_at):
     ]
 
 
-@pytest.fixture
-def replayed(redrive):
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
     """A store with the whole session, and guards that were replayed on it."""
-    lines, redrive.calls = transcript()
-    redrive.lines = lines
+    redrive = Redrive(tmp_path_factory.mktemp("live"))
+    lines, _ = transcript()
     path = redrive.folder / f"{MAIN}.jsonl"
     path.write_bytes(claude.dump(lines))
     redrive.imported(path)
-    redrive.guards = write_guards(redrive.folder)
-    redrive.document = redrive.json(
-        "policy", "replay", *named(redrive.guards, ["NoDestruction", "PushAfterTests", "Repeats"])
-    )
+    guards = named(write_guards(redrive.folder), ["NoDestruction", "PushAfterTests", "Repeats"])
+    redrive.document = redrive.json("policy", "replay", *guards)
+    (redrive.folder / "live").mkdir()
+    return redrive
+
+
+@pytest.fixture
+def replayed(prepared, tmp_path):
+    """A copy of it, for one test."""
+    redrive = Redrive(tmp_path / "copy")
+    shutil.copytree(prepared.folder, redrive.folder)
+    redrive.document = prepared.document
+    redrive.lines, redrive.calls = transcript()
+    redrive.guards = redrive.folder / "guards.py"
     redrive.live = redrive.folder / "live" / f"{MAIN}.jsonl"
-    redrive.live.parent.mkdir()
     return redrive
 
 
@@ -230,6 +241,15 @@ def test_garbage_on_stdin_is_one_line_and_blocks_nothing(replayed, data):
     spec = f"{replayed.guards}:NoDestruction"
     hook(replayed, spec, data, code=6)
     hook(replayed, spec, data, "--fail-closed", code=2)
+
+
+def test_a_mistyped_command_line_blocks_nothing_either(replayed):
+    told = told_of(replayed, replayed.calls[2])
+    spec = f"{replayed.guards}:NoDestruction"
+    assert "--unreplayd" in hook(replayed, spec, told, "--unreplayd", code=6)
+    hook(replayed, spec, told, "--unreplayd", "--fail-closed", code=2)
+    hook(replayed, spec, told, "more", code=6)
+    hook(replayed, spec, told, "--model", "nonsense", code=6)
 
 
 def test_arguments_of_any_kind_are_judged(replayed):

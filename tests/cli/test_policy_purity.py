@@ -260,11 +260,11 @@ def test_a_flood_of_prints_goes_nowhere_and_changes_nothing(corpus, tmp_path):
     assert flooded | {"digest": plain["digest"]} == plain
 
 
-def test_a_huge_reason_is_cut_and_half_a_surrogate_pair_escaped(corpus, tmp_path):
+def test_a_huge_reason_is_cut_and_half_a_surrogate_pair_kept(corpus, tmp_path):
     lines = [f"return Notify('\\ud800' + 'a' * 10_000_000) if {IS_STATUS} else None"]
     suspect = replay(corpus, tmp_path, write(lines, ""))
     fires = [fire for session in suspect["per_session"] for fire in session["fires"]]
-    assert {fire["reason"][:8] for fire in fires} == {"\\ud800aa"}
+    assert {fire["reason"][:8] for fire in fires} == {"\ud800" + "a" * 7}
     assert {len(fire["reason"]) for fire in fires} == {1000}
 
 
@@ -311,7 +311,7 @@ def test_a_recording_with_half_a_surrogate_pair_is_replayed(redrive, tmp_path):
         "policy", "replay", *named(suspect, ["Suspect"]), "--recheck", "all", "--html", "a.html"
     )
     (fire,) = document["reports"][0]["per_session"][0]["fires"]
-    assert fire["context"] == fire["reason"] == fire["dedup_key"] == "git push \\udc00"
+    assert fire["context"] == fire["reason"] == fire["dedup_key"] == "git push \udc00"
 
 
 @pytest.mark.parametrize(
@@ -335,4 +335,15 @@ def test_a_policy_that_can_be_made_but_once_is_a_fault_of_its_own(corpus, tmp_pa
     )
     suspect = replay(corpus, tmp_path, made, code=6)
     assert "ZeroDivisionError" in suspect["faults"][0]["what"]
-    assert {u["reason"] for u in suspect["unreplayable"]} == {"the policy could not be made again"}
+    assert suspect["faults"][0]["where"].startswith("suspect.py:")
+
+
+def test_what_a_policy_keeps_in_its_class_is_not_carried_from_session_to_session(corpus, tmp_path):
+    keeps = policy_text(
+        ["seen = self.seen", "seen.append(1)", "return Notify('x') if len(seen) > 5 else None"],
+        fields="    seen = []\n",
+    )
+    one, two = (replay(corpus, tmp_path, keeps, "--workers", n, code=6) for n in ("1", "2"))
+    assert one == two
+    fault = one["faults"][0]
+    assert fault["what"] == "answers differently when asked again: Notify, then None"

@@ -159,7 +159,18 @@ def test_a_diff_of_what_breaks_down_says_so(corpus):
     assert {fault["net"] for fault in document["faults"]} == {"scan", "error"}
 
 
-# --- damaged, and big
+# --- locked, damaged, and big
+
+
+def test_a_report_that_cannot_be_stored_is_shown_all_the_same(corpus):
+    words = ("policy", "replay", *named(corpus.guards, ["PushAfterTests"]), "--json")
+    expected = corpus(*words).out
+    connection = sqlite3.connect(corpus.store)
+    connection.execute("BEGIN IMMEDIATE")  # another process writes
+    done = corpus(*words)
+    connection.close()
+    assert (done.code, done.out, done.err.count("\n")) == (6, expected, 1)
+    assert "the report is not stored" in done.err
 
 
 def flip(store, n_segments=1):

@@ -68,7 +68,7 @@ class LivePolicy:
     """A loaded policy with what a replay needs of it.
 
     Args:
-        make: gives a fresh instance.
+        load: runs its module anew, and gives what makes instances.
         spec: what it declares.
         place: gives file:line of a traceback in the policy's own code.
         nets: the stand-ins.
@@ -76,17 +76,18 @@ class LivePolicy:
 
     def __init__(
         self,
-        make: Callable[[], Policy],
+        load: Callable[[], Callable[[], Policy]],
         spec: PolicySpec,
         place: Callable[[TracebackType | None], str],
         nets: Nets,
     ) -> None:
         self.spec = spec
-        self._make = make
+        self._load = load
         self._place = place
         self._nets = nets
-        self._policy = make()
-        self.reducers = tuple(self._policy.reducers.items())
+        self._make = load()
+        self._twin: Callable[[], Policy] | None = None
+        self._take(self._make())
         for name, reducer in self.reducers:
             wrong = find_mutable(reducer.initial)
             if wrong is not None:
@@ -94,14 +95,24 @@ class LivePolicy:
                     f"policy {spec.name}: reducer {name!r} begins with a {wrong}",
                     hint="values of a state must be immutable: tuple, frozenset, Log, Table",
                 )
+
+    def _take(self, policy: Policy) -> None:
+        self._policy = policy
+        self.reducers = tuple(policy.reducers.items())
         self.initial = MappingProxyType({name: r.initial for name, r in self.reducers})
 
     def renew(self) -> PolicyFault | None:
-        """Begin a session with a fresh instance, so that none can carry what it saw in another."""
-        made = self._guard(self._make)
+        """Begin a session with the module run anew, so that nothing is carried over from another.
+
+        What a policy kept in a class, a closure or a default would else depend on which sessions
+        its worker was given before.
+        """
+        make = self._guard(self._load)
+        made = make if isinstance(make, PolicyFault) else self._guard(make)
         if isinstance(made, PolicyFault):
             return made
-        self._policy = made
+        self._make, self._twin = make, None
+        self._take(made)
         return None
 
     def folds(self, event: PolicyEvent) -> bool:
@@ -153,21 +164,32 @@ class LivePolicy:
         return _short_key(key) if isinstance(key, str) else key
 
     def recheck(self, event: PolicyEvent, state: State, first: object) -> PolicyFault | None:
-        """Judge an event a second time, on a fresh instance: the answer must be the same."""
+        """Judge an event twice more: the answer must be the same.
+
+        Once by another instance, which finds what counts up; once by a twin that saw nothing (an
+        instance of a module run anew for the session), which finds what was kept from other events.
+        """
         kept = self._policy
-        fault = self.renew()
-        if fault is not None:
-            return fault
-        try:
-            second = self.evaluate(event, state)
-        finally:
-            self._policy = kept
-        if isinstance(second, PolicyFault):
-            return second
-        if second != first:
-            what = f"answers differently when asked again: {_word(first)}, then {_word(second)}"
-            return PolicyFault("recheck", what, self._place_of(kept.evaluate))
+        for make in (self._make, self._make_twin):
+            made = self._guard(make)
+            if isinstance(made, PolicyFault):
+                return made
+            self._policy = made
+            try:
+                second = self.evaluate(event, state)
+            finally:
+                self._policy = kept
+            if isinstance(second, PolicyFault):
+                return second
+            if second != first:
+                what = f"answers differently when asked again: {_word(first)}, then {_word(second)}"
+                return PolicyFault("recheck", what, self._place_of(kept.evaluate))
         return None
+
+    def _make_twin(self) -> Policy:
+        if self._twin is None:
+            self._twin = self._load()
+        return self._twin()
 
     def mutation(self, what: str) -> PolicyFault:
         """Say that the policy changed what it was given."""

@@ -199,6 +199,8 @@ class PolicyPool:
                 message = self._read(worker)
                 if isinstance(message, Outside):
                     worker.send(self._answer(message))
+                    for other in self._workers:
+                        other.rest()  # whoever asked meanwhile had to wait for this answer
                 elif isinstance(message, Finished):
                     worker.run = None
                     left -= 1

@@ -118,13 +118,7 @@ def replay_policies(
         raise UsageError("no policy is named", hint="--policy NAME, or --policy PATH.py:NAME")
     names = sorted(row.session_id for row in rows)
     sound = [number for number, code in enumerate(codes) if not code.findings]
-    load = Load(
-        policies=tuple(codes[number] for number in sound),
-        store=str(request.store_path),
-        recheck_all=request.recheck_all,
-        is_strict=request.is_strict,
-        memory_bytes=request.memory_bytes,
-    )
+    load = _load_of([codes[number] for number in sound], request)
     with ExitStack() as held:
         asking = _open_asking(store, request, held)
         pool = PolicyPool(
@@ -143,11 +137,21 @@ def replay_policies(
         sessions=tuple(finished.session_id for finished in done),
         branches=request.branches,
         is_partial=len(done) < len(names),
-        sessions_left=tuple(name for name in names if name not in results),
+        sessions_left=tuple(sorted({*names} - {*results})),
         heads={finished.session_id: finished.head for finished in done},
         nets=NETS,
         lets_through=loaded.lets_through,
         redaction=request.redaction,
+    )
+
+
+def _load_of(codes: Sequence[PolicyCode], request: ReplayRequest) -> Load:
+    return Load(
+        policies=tuple(codes),
+        store=str(request.store_path),
+        recheck_all=request.recheck_all,
+        is_strict=request.is_strict,
+        memory_bytes=request.memory_bytes,
     )
 
 

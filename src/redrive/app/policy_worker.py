@@ -12,7 +12,7 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
+from types import CodeType, TracebackType
 from typing import Any
 
 import msgspec
@@ -260,20 +260,26 @@ def _hook_of(code: PolicyCode) -> HookPolicy:
 def _load_policy(sealed: Sealed, code: PolicyCode) -> LivePolicy:
     if code.code is None:
         hook = _hook_of(code)
-        return LivePolicy(lambda: _hook_of(code), read_spec(hook), lambda _: "", sealed)
-    loaded = import_policy(sealed, code.code, code.attribute, libraries=code.libraries)
-    make: Callable[[], Any] = loaded if isinstance(loaded, type) else lambda: loaded
-    files = (code.code.file, *[file for file, _ in code.code.siblings.values()])
+        return LivePolicy(lambda: lambda: _hook_of(code), read_spec(hook), lambda _: "", sealed)
+    source, compiled = code.code, dict[str, CodeType]()
+    files = (source.file, *[file for file, _ in source.siblings.values()])
+
+    def load() -> Callable[[], Any]:
+        loaded = import_policy(
+            sealed, source, code.attribute, libraries=code.libraries, compiled=compiled
+        )
+        return loaded if isinstance(loaded, type) else lambda: loaded
 
     def place(trace: TracebackType | None) -> str:
         file, line = fault_place(trace, *files)
         return f"{file}:{line}"
 
+    make = load()
     try:
         with sealed:
             policy = make()
         if isinstance(policy, Policy):
-            return LivePolicy(make, read_spec(policy), place, sealed)
+            return LivePolicy(load, read_spec(policy), place, sealed)
     except (PluginError, PurityFault):
         raise
     except BaseException as error:

@@ -122,7 +122,12 @@ def import_declared(names: Sequence[str]) -> None:
 
 
 def import_policy(
-    sealed: Sealed, source: PolicySource, name: str, *, libraries: Sequence[str] = ()
+    sealed: Sealed,
+    source: PolicySource,
+    name: str,
+    *,
+    libraries: Sequence[str] = (),
+    compiled: dict[str, CodeType] | None = None,
 ) -> Any:
     """Run a policy's module from its text, armed, and hand over the object `name`.
 
@@ -133,12 +138,13 @@ def import_policy(
         source: as read before the seal.
         name: a module-level name of the policy's file.
         libraries: the third-party modules that the policy declares; others are refused.
+        compiled: module name → code, filled here, so that a second call compiles nothing.
 
     Raises:
         PluginError: the module raised (file:line), is no Python, or has no such name.
         PurityFault: it reached, while it was loaded, for what is refused; carries `where`.
     """
-    loader = _Loader(sealed, source, libraries)
+    loader = _Loader(sealed, source, libraries, {} if compiled is None else compiled)
     try:
         module = loader.load(source.file, source.text, loader.private_name)
     except (PurityFault, KeyboardInterrupt):
@@ -178,12 +184,19 @@ def fault_place(traceback: TracebackType | None, *files: str) -> tuple[str, int]
 class _Loader:
     """Loads one policy: its built-ins, and the modules beside it that it imports."""
 
-    def __init__(self, sealed: Sealed, source: PolicySource, libraries: Sequence[str]) -> None:
+    def __init__(
+        self,
+        sealed: Sealed,
+        source: PolicySource,
+        libraries: Sequence[str],
+        compiled: dict[str, CodeType],
+    ) -> None:
         digest = canonical.text_digest(f"{source.file}\n{source.text}")[:16]
         self.private_name = f"_redrive_policy_{digest}"
         self.files = [file for file, _ in source.siblings.values()]
         self._sealed = sealed
         self._source = source
+        self._compiled = compiled
         own = (source.package.partition(".")[0],) if source.package else ()
         self._libraries = (*libraries, *own)
         self._loaded: dict[str, ModuleType] = {}
@@ -193,7 +206,9 @@ class _Loader:
         """Run one text as a module of that private name; a second call gives the same module."""
         if name in self._loaded:
             return self._loaded[name]
-        code: CodeType = compile(text, file, "exec", dont_inherit=True)
+        code = self._compiled.get(name)
+        if code is None:
+            code = self._compiled[name] = compile(text, file, "exec", dont_inherit=True)
         self._sealed.add_policy_file(file)
         module = ModuleType(name)
         package = self._source.package

@@ -306,7 +306,7 @@ def test_a_reducer_that_begins_with_what_can_be_changed_is_not_loaded(value, nam
         live(reducing(None, initial=value))
 
 
-@pytest.mark.parametrize("value", IMMUTABLE, ids=repr)
+@pytest.mark.parametrize("value", IMMUTABLE)
 def test_what_cannot_be_changed_may_be_a_state(value):
     assert find_mutable(value) is None
     assert len(fired(replay_one(session(), reducing(value, initial=value)))) == 5

@@ -18,11 +18,12 @@ from redrive.cli import output
 from redrive.cli.exits import Exit, worst
 from redrive.cli.options import chosen_sessions, json_option, opened_store
 from redrive.compare.policy_report import PolicyDocument, PolicyReport
-from redrive.errors import UsageError
+from redrive.errors import StoreError, UsageError
 from redrive.replay.policy import Lane
 from redrive.reports.junit import policy_junit
 from redrive.reports.policy import policy_lines
 from redrive.reports.policy_html import html_page
+from redrive.reports.redact import RULES_VERSION
 from redrive.stores.port import Store
 
 _MB = 1024 * 1024
@@ -98,20 +99,26 @@ def replay_verb(store: str | None, /, **options: Any) -> int:
         rows, damaged = chosen_sessions(opened, options["sessions"] or ("all",))
         request = read_request(opened.path, options)
         document = replay_policies(
-            opened, codes, rows, request, new_redactor(), output.progress("policy replay")
+            opened, codes, rows, request, output.redactor(), output.progress("policy replay")
         )
         if options["export_cache"]:
             write_file(options["export_cache"], b"".join(dump_cache(opened.policies)))
-        _keep(opened, document)
+        is_kept = _keep(opened, document)
     for session in damaged:
         output.say(f"redrive: {session.session_id}: {session.fault}")
+    say_if_partial(document)
+    _show(document, options)
+    code = exit_code(document, fail_on_fire=options["fail_on_fire"], max_fires=options["max_fires"])
+    failed = [*([Exit.VIOLATED] if damaged else []), *([] if is_kept else [Exit.UNUSABLE])]
+    return worst([code, *failed])
+
+
+def say_if_partial(document: PolicyDocument) -> None:
+    """Say that a replay was interrupted, and after how much."""
     if document.is_partial:
         n_done, n_left = len(document.sessions), len(document.sessions_left)
         said = f"{n_done} session{'' if n_done == 1 else 's'} replayed, {n_left} left"
         output.say(f"redrive: interrupted; {said}, no report stored")
-    _show(document, options)
-    code = exit_code(document, fail_on_fire=options["fail_on_fire"], max_fires=options["max_fires"])
-    return worst([code, *([Exit.VIOLATED] if damaged else [])])
 
 
 def read_request(path: Path, options: dict[str, Any]) -> ReplayRequest:
@@ -134,25 +141,6 @@ def read_request(path: Path, options: dict[str, Any]) -> ReplayRequest:
         memory_bytes=options.get("memory_mb", MEMORY_BYTES // _MB) * _MB,
         redaction=RULES_VERSION,
     )
-
-
-class _Plain:
-    def json(self, data: bytes) -> bytes:
-        return data
-
-    def redact_excerpt(self, text: str, limit: int) -> str:
-        return text[:limit]
-
-    def value(self, value: Any) -> Any:
-        return value
-
-
-def new_redactor() -> _Plain:
-    """Give what takes secrets out of reports."""
-    return _Plain()
-
-
-RULES_VERSION = "none"
 
 
 def _show(document: PolicyDocument, options: dict[str, Any]) -> None:
@@ -179,15 +167,24 @@ def write_file(name: str, data: bytes) -> None:
         raise UsageError(f"{name} cannot be written: {error.strerror}") from error
 
 
-def _keep(store: Store, document: PolicyDocument) -> None:
-    """Store the report of each policy that was replayed whole, for `annotate`, and `hook`."""
+def _keep(store: Store, document: PolicyDocument) -> bool:
+    """Store the report of each policy that was replayed whole, for `annotate`, and `hook`.
+
+    Returns:
+        Whether it could be stored; if not, that is said, and the report is shown all the same.
+    """
     if document.is_partial or store.is_read_only:
-        return
+        return True
     data = canonical.encode(document)
     now = time.time_ns()
-    for report in document.reports:
-        if report.on:  # it was loaded
-            store.policies.put_report(report.policy, report.version, report.digest, data, now)
+    try:
+        for report in document.reports:
+            if report.on:  # it was loaded
+                store.policies.put_report(report.policy, report.version, report.digest, data, now)
+    except StoreError as error:
+        output.say(f"redrive: the report is not stored: {error.message} (hint: {error.hint})")
+        return False
+    return True
 
 
 def exit_code(

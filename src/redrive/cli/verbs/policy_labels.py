@@ -18,7 +18,6 @@ from redrive.app.policy_precision import Measured, measure_precision
 from redrive.cli import output
 from redrive.cli.exits import Exit
 from redrive.cli.options import json_option, opened_store
-from redrive.cli.verbs.policy import new_redactor
 from redrive.errors import UsageError
 from redrive.reports.precision import precision_lines, recall_lines
 from redrive.stores.port import Store
@@ -78,7 +77,7 @@ def annotate_verb(
 
 def _task_finder(store: Store) -> Callable[[str], str]:
     """Give what finds a session's own task line, redacted as the report is."""
-    redactor = new_redactor()
+    redactor = output.redactor()
     return lambda name: redactor.redact_excerpt(find_task(store, name) or "", _TASK_CHARS)
 
 

@@ -14,7 +14,12 @@ from redrive.app.policy_replay import AUGMENTED, STRICT, replay_policies
 from redrive.cli import output
 from redrive.cli.exits import Exit, worst
 from redrive.cli.options import chosen_sessions, json_option, opened_store
-from redrive.cli.verbs.policy import exit_code, new_redactor, read_request, write_file
+from redrive.cli.verbs.policy import (
+    exit_code,
+    read_request,
+    say_if_partial,
+    write_file,
+)
 from redrive.compare.policy_diff import diff_reports
 from redrive.errors import RedriveError, UsageError
 from redrive.models.options import ModelOptions, parse_spec
@@ -46,7 +51,8 @@ def diff_verb(store: str | None, /, **options: Any) -> int:
         rows, damaged = chosen_sessions(opened, options["sessions"] or ("all",))
         request = read_request(opened.path, options)
         progress = output.progress("policy diff")
-        document = replay_policies(opened, codes, rows, request, new_redactor(), progress)
+        document = replay_policies(opened, codes, rows, request, output.redactor(), progress)
+    say_if_partial(document)
     old, new = document.reports
     diff = diff_reports(old, new, document.sessions)
     if options["sarif"]:
@@ -63,7 +69,20 @@ def diff_verb(store: str | None, /, **options: Any) -> int:
     return worst(codes_found)
 
 
-@click.command("hook")
+class _Hook(click.Command):
+    """A command whose usage errors are no decision: exit code 2 would block the agent."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the arguments; what is wrong with them exits as any other fault of the hook does."""
+        code = BLOCK if "--fail-closed" in args else Exit.UNUSABLE
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            output.say(f"redrive policy hook: {error.format_message()} (hint: --help)")
+            raise click.exceptions.Exit(code) from error
+
+
+@click.command("hook", cls=_Hook)
 @click.argument("policy")
 @click.option("--unreplayed", is_flag=True, help="Decide although no replay report is stored.")
 @click.option("--fail-closed", is_flag=True, help="Block (exit 2) where no decision can be made.")
@@ -109,4 +128,4 @@ def _hook(store: str | None, options: dict[str, Any]) -> None:
                     answer=asking.answer,
                 )
     if decision.output:
-        output.write_bytes([new_redactor().json(decision.output), b"\n"])
+        output.write_bytes([output.redactor().json(decision.output), b"\n"])
