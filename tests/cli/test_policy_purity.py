@@ -295,6 +295,18 @@ def test_a_reducer_that_breaks_down_or_gives_a_list_is_named(corpus, tmp_path):
         assert suspect["faults"][0]["where"].startswith("suspect.py:")
 
 
+def test_a_value_that_cannot_be_written_is_a_fault_of_its_policy(corpus, tmp_path):
+    text = (
+        f"{HEAD}import dataclasses\n\n\n@dataclasses.dataclass(frozen=True)\nclass Value:\n"
+        "    def __repr__(self):\n        raise RuntimeError('not written')\n\n\n"
+        "class Seen(Reducer):\n    initial = Value()\n\n\n"
+        + policy_text(["return Notify('x')"], fields="    reducers = {'seen': Seen()}\n")
+    )
+    fault = replay(corpus, tmp_path, text, code=6)["faults"][0]
+    assert (fault["net"], fault["what"]) == ("error", "RuntimeError: not written")
+    assert fault["where"] == f"suspect.py:{line_of(text, 'raise RuntimeError')}"
+
+
 def test_a_recording_with_half_a_surrogate_pair_is_replayed(redrive, tmp_path):
     path = tmp_path / "half.jsonl"
     path.write_text(

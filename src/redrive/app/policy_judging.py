@@ -195,6 +195,14 @@ class LivePolicy:
         """Say that the policy changed what it was given."""
         return PolicyFault("recheck", f"changes the {what}", self._place_of(self._policy.evaluate))
 
+    def write(self, own: Mapping[str, Any], form: Callable[[Any], Any]) -> Any | PolicyFault:
+        """Write the reducers' values in a form; how a value is written may be code of the policy.
+
+        Returns:
+            (name, written value) of each, by name; or a fault.
+        """
+        return self._guard(lambda: [(name, form(value)) for name, value in sorted(own.items())])
+
     def _guard(self, call: Callable[[], Any]) -> Any:
         """Run code of the policy behind the nets."""
         nets = self._nets

@@ -202,13 +202,14 @@ class SessionReplay:
             tally.undecided.append(self._ref(event))
             return
         self._beat(number, event.seq)
-        needs = policy.spec.needs
-        known = self._known(event, frame, needs)
-        standard = self._standard_for(policy, frame)
-        state = State(standard, frame.own[number], known, needs)
+        state = self._state(policy, event, frame, frame.own[number])
         is_drawn = self._recheck_all or self._is_drawn(event)
-        before = self._print(state, event) if is_drawn else None
-        answer, state = self._answer(number, event, state, frame)
+        before = self._print(number, state, event) if is_drawn else None
+        answer: Action | PolicyFault | CannotEvaluate | None
+        if isinstance(before, PolicyFault):
+            answer = before
+        else:
+            answer, state = self._answer(number, event, state, frame)
         if isinstance(answer, PolicyFault):
             self._fault(number, answer, event)
             tally.undecided.append(self._ref(event))
@@ -218,7 +219,7 @@ class SessionReplay:
             tally.undecided.append(self._ref(event))
             return
         tally.last = answer
-        if policy.spec.lane is Lane.GATE and standard.framework.is_muted:
+        if policy.spec.lane is Lane.GATE and state.standard.framework.is_muted:
             self._check_muted(number, event, state, answer)
         if answer is None and not is_drawn:
             return
@@ -226,6 +227,13 @@ class SessionReplay:
             return
         if answer is not None:
             self._match(number, answer, event, state, frame, stage)
+
+    def _state(
+        self, policy: LivePolicy, event: PolicyEvent, frame: Frame, own: Mapping[str, Any]
+    ) -> State:
+        needs = policy.spec.needs
+        known = self._known(event, frame, needs)
+        return State(self._standard_for(policy, frame), own, known, needs)
 
     def _answer(
         self, number: int, event: PolicyEvent, state: State, frame: Frame
@@ -285,24 +293,31 @@ class SessionReplay:
         event: PolicyEvent,
         state: State,
         answer: Action | None,
-        before: tuple[bytes, bytes] | None,
+        before: tuple[bytes, bytes] | PolicyFault | None,
     ) -> bool:
         """Check an answer a second time, and that nothing was changed; note a fault if not."""
         policy = self.policies[number]
-        after = self._print(state, event)
+        after = self._print(number, state, event)
         fault = policy.recheck(event, state, answer)
         if fault is None:
-            for first, second in ((before, after), (after, self._print(state, event))):
-                if first is not None and first != second:
+            for first, second in ((before, after), (after, self._print(number, state, event))):
+                if isinstance(second, PolicyFault):
+                    fault = second
+                elif isinstance(first, tuple) and first != second:
                     fault = policy.mutation("event" if first[1] != second[1] else "state")
         if fault is not None:
             self._fault(number, fault, event)
             self.tallies[number].undecided.append(self._ref(event))
         return fault is None
 
-    def _print(self, state: State, event: PolicyEvent) -> tuple[bytes, bytes]:
+    def _print(
+        self, number: int, state: State, event: PolicyEvent
+    ) -> tuple[bytes, bytes] | PolicyFault:
         """Write state and event as bytes, to see whether a policy changed them."""
-        own = repr(sorted(state.own.items())).encode("utf-8", "backslashreplace")
+        written = self.policies[number].write(state.own, repr) if state.own else []
+        if isinstance(written, PolicyFault):
+            return written
+        own = repr(written).encode("utf-8", "backslashreplace")
         return canonical.encode(snapshot(state.standard)) + own, canonical.encode(event)
 
     def _is_drawn(self, event: PolicyEvent) -> bool:
@@ -413,8 +428,9 @@ class SessionReplay:
 
     def _snapshot(self, number: int, found: Found) -> dict[str, Any]:
         self._beat(number, found.event.seq)  # how a value is written may be code of the policy
-        own = {name: _plain(value) for name, value in found.state.own.items()}
+        written = self.policies[number].write(found.state.own, _plain)
         self._beat(NOBODY, found.event.seq)
+        own = {} if isinstance(written, PolicyFault) else dict(written)
         uses_standard = self.policies[number].spec.uses_standard_state
         return {**(snapshot(found.state.standard) if uses_standard else {}), "own": own}
 

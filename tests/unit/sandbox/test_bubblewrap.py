@@ -372,7 +372,7 @@ def test_a_flood_of_processes_is_ended():
 @needs_bubblewrap
 def test_a_fork_bomb_ends():
     # It doubles as a real one does, and ends by itself where no limit holds it: at 512 processes.
-    bomb = 'f() { if [ "$1" = 0 ]; then sleep 20; else f $(($1-1)) | f $(($1-1)) & fi; }; f 8; wait'
+    bomb = 'f() { if [ "$1" = 0 ]; then sleep 20; else f $(($1-1)) | f $(($1-1)) & wait; fi; }; f 8'
     done = inside(bomb, limits=Limits(n_processes=50, wall_s=15))
     assert done.is_process_flood or b"fork" in done.stderr.lower()
     assert not done.is_timeout
