@@ -54,7 +54,7 @@ def line_of(parts: Iterable[tuple[Kind, Payload] | tuple[Kind, Payload, dict[str
 
 def live(policy: type[Policy] | Callable[[], Policy]) -> LivePolicy:
     """Load a policy as a worker does, without the nets."""
-    return LivePolicy(policy, read_spec(policy()), _place, NoNets())
+    return LivePolicy(lambda: policy, read_spec(policy()), _place, NoNets())
 
 
 def _place(trace: TracebackType | None) -> str:
