@@ -117,6 +117,8 @@ def _parent(draw, drawn, mine, *, is_odd, actor):
     if not mine:
         mains = [entry[0] for entry in drawn if entry[2] == "main" and entry[0]]
         return draw(st.sampled_from([None, *mains])) if actor != "main" else None
+    if actor == "main" and draw(st.integers(0, 7)) == 0:  # below a sub-agent's node, it may be
+        return draw(st.sampled_from([entry[0] for entry in drawn if entry[0]]))
     return mine[-1][0] if draw(st.integers(0, 3)) else draw(st.sampled_from(mine))[0]
 
 

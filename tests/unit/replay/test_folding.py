@@ -50,9 +50,11 @@ def test_a_rewind_leaves_the_other_branch_out():
 
 def test_the_main_path_passes_over_a_sub_agent_whose_own_path_begins_with_itself():
     sub = {"actor": "ag"}
-    made = plan((USER, None, {}), (CALL, 0, {}), (USER, 1, sub), (ANSWER, 2, sub), (RESULT, 3, {}))
+    shapes = (USER, None, {}), (CALL, 0, {}), (USER, 1, sub), (ANSWER, 2, sub)
+    made = plan(*shapes, (RESULT, 3, {}), (USER, 3, {}))
     assert before(made, 3) == [2]
     assert before(made, 4) == [0, 1]
+    assert before(made, 5) == [0, 1, 4]
 
 
 def test_pieces_far_apart_stay_one_decision_however_many_there_are():
