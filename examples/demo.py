@@ -5,6 +5,7 @@
 2. One recorded decision of a copy is edited. The copy is no longer what happened, and it shows.
 3. A transcript of the kind that a coding agent leaves behind is audited: it cannot support a
    verdict, and the audit says what is missing.
+4. Policies are replayed over all of these sessions: would a guard have fired?
 
 Without the local model's two wheels the first two parts are named and left out.
 """
@@ -96,6 +97,18 @@ class Demo:
         self.redrive(["show", TRANSCRIPT_SESSION, "--effects"], 0, "git commit")
         self.redrive(["audit", TRANSCRIPT_SESSION], 3, "clock", "prng")
 
+    def replay_policies(self) -> None:
+        """Part 4: a shipped guard and a policy of one's own, on the sessions of the other parts."""
+        title("4. Would a guard have fired in these sessions?")
+        commands = HERE / "policies" / "wild_commands.jsonl"
+        shutil.copy(commands, self.folder / commands.name)
+        self.redrive(["import", commands.name], 0, "wild-commands")
+        guard = ["policy", "replay", "--policy", "DangerousCommandGuard"]
+        self.redrive(guard, 0, "fired 2 on the head path")
+        shutil.copy(HERE / "policies" / "push_needs_test.py", self.folder)
+        own = ["policy", "replay", "--policy", "push_needs_test.py:PushNeedsTest"]
+        self.redrive([*own, "--fail-on-fire"], 1, "code changed, and no test has passed since")
+
 
 def title(text: str) -> None:
     """Print a heading."""
@@ -147,6 +160,7 @@ def main() -> int:
         elif demo.replay_a_fresh_session():
             demo.replay_an_edited_copy()
         demo.audit_a_transcript()
+        demo.replay_policies()
     for fault in demo.faults:
         print(f"\nNOT AS EXPECTED: {fault}")
     if not demo.faults:

@@ -23,6 +23,8 @@ reads, writes = (fcntl.fcntl(int(arg), fcntl.F_DUPFD, 10) for arg in sys.argv[1:
 os.dup2(reads, 3), os.dup2(writes, 4)
 os.execvp(sys.argv[3], sys.argv[3:])
 """
+_WAIT_S = 60
+_KEY_CODES = {"Enter": 13, "Escape": 27, "ArrowLeft": 37, "ArrowRight": 39}
 _FLAGS = (
     "--headless",
     "--disable-gpu",
@@ -92,9 +94,9 @@ class Page:
         message, _, self._rest = self._rest.partition(b"\0")
         return dict(json.loads(message))
 
-    def open(self, path: Path) -> None:
-        """Open a file and wait until it is loaded."""
-        self.send("Page.navigate", url=path.as_uri())
+    def open(self, page: Path | str) -> None:
+        """Open a file or an address and wait until it is loaded."""
+        self.send("Page.navigate", url=page if isinstance(page, str) else page.as_uri())
         while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
             self._note(self._receive())
 
@@ -106,6 +108,22 @@ class Page:
         if "exceptionDetails" in answer:
             raise RuntimeError(str(answer["exceptionDetails"]))
         return answer["result"].get("value")
+
+    def wait(self, expression: str) -> None:
+        """Wait until an expression is true."""
+        self.evaluate(
+            f"new Promise((done, fail) => {{ const end = Date.now() + {_WAIT_S}000;"
+            f" const look = () => ({expression}) ? done(true) : Date.now() > end ?"
+            " fail('never true') : setTimeout(look, 20); look(); })"
+        )
+
+    def press(self, key: str) -> None:
+        """Press and release a key; a letter is its own text."""
+        text = key if len(key) == 1 else ""
+        code = _KEY_CODES.get(key) or ord(key[0].upper())
+        shared = {"key": key, "windowsVirtualKeyCode": code}
+        self.send("Input.dispatchKeyEvent", type="keyDown", text=text, **shared)
+        self.send("Input.dispatchKeyEvent", type="keyUp", **shared)
 
     def requested(self) -> list[str]:
         """List the addresses that the page asked for, its own first."""

@@ -1,6 +1,7 @@
 """What every test may ask for: where recordings lie, and how hard Hypothesis looks."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,15 @@ ROOT = Path(__file__).resolve().parent.parent
 settings.register_profile("default", deadline=None, print_blob=True)
 settings.register_profile("soak", parent=settings.get_profile("default"), max_examples=2000)
 settings.load_profile("soak" if os.environ.get("REDRIVE_SOAK") == "full" else "default")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def redaction_key(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Keep the tests, and the processes that they start, from the user's own redaction key."""
+    path = tmp_path_factory.mktemp("key") / "redaction.key"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REDRIVE_REDACTION_KEY_FILE", str(path))
+        yield path
 
 
 @pytest.fixture(scope="session")

@@ -53,6 +53,26 @@ def test_the_store_and_the_installation(redrive, cases):
     check(redrive.json("doctor"), "doctor")
 
 
+def test_policies_listed_replayed_and_compared(redrive, cases, tmp_path):
+    redrive.imported(cases / "42-nudge-without-repeat-suppression/session_rewound.jsonl")
+    redrive.imported(cases / "66-destructive-sql-and-freeze/freeze.jsonl")
+    (tmp_path / "own.py").write_text(
+        "from redrive.policy import Notify, Policy\n"
+        "class Stop(Policy):\n"
+        "    on = ('custom:stop',)\n"
+        "    cooldown_s = 900\n"
+        "    def evaluate(self, event, state):\n"
+        "        return Notify('x') if event.data.get('unvalidated') else None\n"
+    )
+    own = f"{tmp_path / 'own.py'}:Stop"
+    listed = check(redrive.json("policy", "list"), "policy_list")
+    assert "DangerousCommandGuard" in {entry["name"] for entry in listed["policies"]}
+    named = ("--policy", own, "--policy", "DangerousCommandGuard")
+    replayed = check(redrive.json("policy", "replay", *named), "policy")
+    assert [report["fired"] for report in replayed["reports"]] == [2, 3]
+    check(redrive.json("policy", "diff", "DangerousCommandGuard", own), "policy_diff")
+
+
 def test_an_error(redrive):
     check(redrive.json("audit", "nobody", code=2), "error")
 

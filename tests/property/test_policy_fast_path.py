@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from redrive.app.importing import import_paths
-from redrive.app.policy_judging import LivePolicy, NoNets
 from redrive.app.policy_messages import PolicyOutcome
-from redrive.app.policy_recording import Recording, held_recording, lined_recording
+from redrive.app.policy_recording import Recording, lined_recording
 from redrive.app.policy_session import SessionReplay
 from redrive.policy import Action, Allow, Ask, Deny, Notify, Policy, PolicyEvent, Reducer, State
 from redrive.record.event import (
@@ -41,11 +40,10 @@ from redrive.record.places import build_places
 from redrive.record.session import FLAG_META, MemoryReader, build_index
 from redrive.replay.columns import columns_of
 from redrive.replay.folding import build_plan
-from redrive.replay.policy import read_spec
-from redrive.replay.policy_event import view
 from redrive.replay.quick_walk import find_walk
 from redrive.stores.port import Block
 from redrive.stores.sqlite import open_store
+from tests.policy_sessions import held_session, live, planned
 
 NS = 10**9
 PAYLOADS = {
@@ -68,24 +66,13 @@ def replay(
     policies: Sequence[type[Policy]], recording: Recording, **options: Any
 ) -> tuple[PolicyOutcome, ...]:
     """Replay a session without nets: what is compared here is order and state."""
-    live = [LivePolicy(p, read_spec(p()), lambda _: "", NoNets()) for p in policies]
+    loaded = [live(policy) for policy in policies]
 
     def ask(_: int, __: str, name: str, event: PolicyEvent, ___: State) -> Raw | str:
         return Raw(b"true") if event.seq % 2 else f"no {name}"
 
-    session = SessionReplay(recording, live, ask=ask, status=[0], dropped={}, **options)
+    session = SessionReplay(recording, loaded, ask=ask, status=[0], dropped={}, **options)
     return session.run()
-
-
-def planned(session_id: str, events: Sequence[Event]) -> Recording:
-    """Give a session that is not held, so that it is planned in full."""
-    return Recording(
-        session_id, lambda: build_index(session_id, lambda: events), MemoryReader(events)
-    )
-
-
-def held(session_id: str, events: Sequence[Event]) -> Recording:
-    return held_recording(session_id, [view(event) for event in events])
 
 
 def lined(session_id: str, events: Sequence[Event]) -> Recording:
@@ -322,7 +309,7 @@ def check_equal(events: Sequence[Event]) -> bool:
     session_id = events[0].session_id if events else "t:s"
     notes = {event.seq for event in events if event.kind is Kind.NOTE}
     full = outcomes_of(planned(session_id, events))
-    assert outcomes_of(held(session_id, events)) == full
+    assert outcomes_of(held_session(session_id, events)) == full
     assert outcomes_of(lined(session_id, events)) == full
     walk = find_walk(columns_of([events]), needs_ends=True)
     if walk is None:

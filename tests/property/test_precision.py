@@ -11,6 +11,7 @@ from scipy.stats import beta, chisquare
 
 from redrive.compare.interval import clopper_pearson
 from redrive.compare.precision import (
+    Drawn,
     Label,
     draw_sample,
     gwet_ac1,
@@ -94,7 +95,7 @@ def test_agreement_does_not_depend_on_who_is_first_and_is_at_most_one(pairs):
 @given(st.lists(st.tuples(st.integers(0, 9), st.sampled_from("abc"), WORDS), max_size=40))
 def test_every_labelled_fire_is_counted_once_and_a_gate_is_never_kinder(rows):
     said = [Label(f"s#{ref}", rater, word) for ref, rater, word in rows]
-    found = judge_precision(said, policy="p", version="1", sample="s", population=10, drawn=10)
+    found = judge_precision(said, Drawn("p", "1", "s", 10, 10))
     parts = (found.n_true, found.n_false, found.n_unsure, found.n_disagree)
     assert sum(parts) == found.n_labelled == len({label.event_ref for label in said})
     if found.at_gate is not None and found.low is not None:

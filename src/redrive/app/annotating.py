@@ -14,6 +14,7 @@ from redrive import canonical
 from redrive.compare.policy_report import FireView, PolicyDocument, PolicyReport
 from redrive.compare.precision import draw_sample
 from redrive.errors import StoreError, UsageError, quote
+from redrive.reports.annotation import Item
 from redrive.stores.port import LabelRow, PolicyTables, ReportRow, SampleRow
 
 BRANCHES = ("head", "all")
@@ -21,13 +22,6 @@ DEFAULT_SAMPLE = 50
 DEFAULT_SEED = "1"
 MAX_NOTE_CHARS = 2000
 _MAX_RATER_CHARS = 64
-
-
-class Item(msgspec.Struct, frozen=True):
-    """One fire to be labelled, and the state that it was judged on."""
-
-    fire: FireView
-    snapshot: str
 
 
 def find_report(tables: PolicyTables, spec: str) -> ReportRow:
@@ -84,50 +78,48 @@ def fires_of(report: PolicyReport, branches: str) -> dict[str, FireView]:
     }
 
 
+class Wish(msgspec.Struct, frozen=True):
+    """How a rater wants the sample drawn.
+
+    Attributes:
+        branches: from which fires: `head` (those on live paths) or `all`.
+        size: how many; absent: as the newest sample of the same fires, else 50.
+        seed: with what; absent: as the newest sample of the same fires, else `1`.
+    """
+
+    branches: str = "head"
+    size: int | None = None
+    seed: str | None = None
+
+
 def choose_sample(
-    tables: PolicyTables,
-    row: ReportRow,
-    fires: Mapping[str, FireView],
-    *,
-    branches: str,
-    size: int | None,
-    seed: str | None,
-    now_ns: int,
+    tables: PolicyTables, row: ReportRow, fires: Mapping[str, FireView], wish: Wish, now_ns: int
 ) -> SampleRow:
     """Give the sample that a rater labels: a stored one that fits, else a new one, stored.
 
     Args:
         tables: where samples lie.
         row: the report.
-        fires: the report's fires, as `fires_of` gives them.
-        branches: which fires these are.
-        size: how many to draw; absent: as the newest sample of these fires, else 50.
-        seed: what to draw with; absent: as the newest sample of these fires, else `1`.
+        fires: its fires, as `fires_of` gives them.
+        wish: how it is to be drawn.
         now_ns: when a new sample is drawn.
 
     Raises:
         StoreError: a new one cannot be stored.
     """
-    fitting = [
-        sample
-        for sample in tables.samples(row.policy)
-        if (sample.version, sample.branches) == (row.version, branches)
-        and _was_drawn_from(sample, fires)
-        and size in (None, len(sample.event_refs))
-        and seed in (None, sample.seed)
-    ]
+    fitting = _fitting_samples(tables, row, fires, wish)
     if fitting:
         return fitting[-1]
-    seed = DEFAULT_SEED if seed is None else seed
-    refs = draw_sample(fires, DEFAULT_SAMPLE if size is None else size, seed)
-    how = [row.policy, row.version, row.digest, branches, seed, sorted(fires), list(refs)]
+    seed = DEFAULT_SEED if wish.seed is None else wish.seed
+    refs = draw_sample(fires, wish.size or DEFAULT_SAMPLE, seed)
+    how = [row.policy, row.version, row.digest, wish.branches, seed, sorted(fires), list(refs)]
     return tables.put_sample(
         SampleRow(
             id=canonical.value_digest(how)[:16],
             policy=row.policy,
             version=row.version,
             seed=seed,
-            branches=branches,
+            branches=wish.branches,
             population=len(fires),
             report=row.id,
             event_refs=refs,
@@ -136,10 +128,27 @@ def choose_sample(
     )
 
 
-def _was_drawn_from(sample: SampleRow, fires: Mapping[str, FireView]) -> bool:
-    """Say whether a sample is one of these fires: a later replay may have found the same again."""
-    refs = sample.event_refs
-    return sample.population == len(fires) and draw_sample(fires, len(refs), sample.seed) == refs
+def _fitting_samples(
+    tables: PolicyTables, row: ReportRow, fires: Mapping[str, FireView], wish: Wish
+) -> list[SampleRow]:
+    """List the samples of these fires, which a later replay of the same code may find again."""
+    same_code = reports_of_code(tables, row)
+    return [
+        sample
+        for sample in tables.samples(row.policy)
+        if sample.report in same_code
+        and sample.branches == wish.branches
+        and wish.size in (None, len(sample.event_refs))
+        and wish.seed in (None, sample.seed)
+        and sample.population == len(fires)
+        and draw_sample(fires, len(sample.event_refs), sample.seed) == sample.event_refs
+    ]
+
+
+def reports_of_code(tables: PolicyTables, row: ReportRow) -> set[int]:
+    """Give the ids of the reports of exactly this policy, version and code."""
+    code = (row.version, row.digest)
+    return {own.id for own in tables.reports(row.policy) if (own.version, own.digest) == code}
 
 
 class Annotation:
@@ -208,10 +217,8 @@ def begin_annotation(
     spec: str,
     rater: str,
     now_ns: Callable[[], int],
-    *,
-    branches: str = "head",
-    size: int | None = None,
-    seed: str | None = None,
+    wish: Wish = Wish(),  # noqa: B008 - a frozen value
+    task_of: Callable[[str], str] = lambda _: "",
 ) -> Annotation | None:
     """Begin, or go on with, one rater's labels of the newest report of `POLICY[@VERSION]`.
 
@@ -220,9 +227,8 @@ def begin_annotation(
         spec: which policy.
         rater: a name; the same name goes on where it stopped.
         now_ns: the clock.
-        branches: `head` (fires on live paths) or `all`.
-        size: of the sample; absent: that of the newest sample of the same fires, else 50.
-        seed: of the sample; absent: that of the newest sample of the same fires, else `1`.
+        wish: how the sample is to be drawn.
+        task_of: gives what a session was for, by its id, redacted; empty where that is not known.
 
     Returns:
         `None` where the policy fired nowhere.
@@ -237,18 +243,34 @@ def begin_annotation(
         )
     row = find_report(tables, spec)
     report = report_of(read_document(tables, row), row)
-    fires = fires_of(report, branches)
+    fires = fires_of(report, wish.branches)
     if not fires:
         return None
-    sample = choose_sample(
-        tables, row, fires, branches=branches, size=size, seed=seed, now_ns=now_ns()
-    )
-    items = tuple(_item(report, fires[ref]) for ref in sample.event_refs)
+    sample = choose_sample(tables, row, fires, wish, now_ns())
+    items = _items(report, wish.branches, sample.event_refs, task_of)
     return Annotation(tables, sample, items, rater, now_ns)
 
 
-def _item(report: PolicyReport, fire: FireView) -> Item:
-    state = report.snapshots.get(fire.state_snapshot_ref)
-    if state is None:
-        return Item(fire, "")
-    return Item(fire, msgspec.json.format(canonical.encode(state), indent=2).decode())
+def _items(
+    report: PolicyReport, branches: str, refs: tuple[str, ...], task_of: Callable[[str], str]
+) -> tuple[Item, ...]:
+    """Give the item of each ref, in order; each session's task is looked up once."""
+    places: dict[str, tuple[str, int, int]] = {}
+    for session in report.per_session:
+        own = fires_of(msgspec.structs.replace(report, per_session=(session,)), branches)
+        by_seq = sorted(own, key=lambda ref: own[ref].seq)
+        for number, ref in enumerate(by_seq, start=1):
+            places[ref] = (session.session_id, number, len(own))
+    tasks = {session_id: task_of(session_id) for session_id in {places[ref][0] for ref in refs}}
+    fires = fires_of(report, branches)
+    return tuple(
+        Item(
+            fire=fires[ref],
+            state=report.snapshots.get(fires[ref].state_snapshot_ref),
+            session_id=places[ref][0],
+            nth=places[ref][1],
+            n_in_session=places[ref][2],
+            task=tasks[places[ref][0]],
+        )
+        for ref in refs
+    )

@@ -14,6 +14,7 @@ import base64
 import hashlib
 import hmac
 import secrets
+import shlex
 import socket
 from collections.abc import Callable
 from importlib.resources import files
@@ -29,9 +30,19 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from redrive import canonical
-from redrive.app.annotating import Annotation, Item
+from redrive.app.annotating import Annotation
 from redrive.errors import RedriveError, UsageError
-from redrive.reports.annotation import facts_of
+from redrive.reports.annotation import (
+    CRITERION,
+    QUESTION,
+    Item,
+    action_text,
+    facts_of,
+    no_state,
+    place_text,
+    show_command,
+    state_text,
+)
 from redrive.reports.escape import escape
 
 HOST = "127.0.0.1"
@@ -98,6 +109,9 @@ def _data_block(annotation: Annotation, token: str) -> str:
         "token": token,
         "policy": escape(f"{sample.policy} @ {sample.version}"),
         "rater": escape(f"rater {annotation.rater}"),
+        "question": QUESTION,
+        "criterion": CRITERION,
+        "next": escape(f"redrive policy precision {shlex.quote(sample.policy)}"),
         "items": [_view(item) for item in annotation.items],
         "labels": [row and {"label": row.label, "note": row.note} for row in labels],
     }
@@ -111,14 +125,18 @@ def _view(item: Item) -> dict[str, Any]:
     fire = item.fire
     inferred = canonical.encode(fire.inferences).decode() if fire.inferences else ""
     return {
-        "action": escape(fire.action),
+        "action": escape(action_text(fire.action)),
         "reason": escape(fire.reason, keep_lines=True),
         "context": escape(fire.context, keep_lines=True),
+        "asked": escape(fire.asked, keep_lines=True),
         "before": [escape(text, keep_lines=True) for text in fire.before],
-        "facts": [escape(fact) for fact in facts_of(fire)],
+        "task": escape(item.task),
+        "facts": [escape(fact) for fact in (place_text(item), *facts_of(fire)) if fact],
+        "closer": escape(show_command(item)),
         "notes": [escape(text, keep_lines=True) for text in fire.notes],
         "inferred": escape(inferred),
-        "state": escape(item.snapshot, keep_lines=True),
+        "state": escape(state_text(item.state), keep_lines=True),
+        "no_state": no_state(item.state),
     }
 
 
@@ -200,6 +218,8 @@ class Guard:
     def _refusal(self, method: str, headers: Headers) -> tuple[int, str] | None:
         if headers.getlist("host") not in [[host] for host in self._hosts]:
             return 421, "this address is not served here"
+        if sum(len(name) + len(value) for name, value in headers.raw) > MAX_HEADER_BYTES:
+            return 431, f"headers of more than {MAX_HEADER_BYTES} bytes"
         if method in ("GET", "HEAD"):
             return None
         if headers.get("origin", "") not in {"", *(f"http://{host}" for host in self._hosts)}:

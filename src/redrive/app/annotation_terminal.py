@@ -9,18 +9,21 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from redrive.app.annotating import MAX_NOTE_CHARS, Annotation
-from redrive.reports.annotation import fire_lines
+from redrive.reports.annotation import CRITERION, QUESTION, context_lines, fire_lines, state_lines
 from redrive.reports.escape import escape
 
-LABEL_KEYS = {"y": "true", "t": "true", "n": "false", "f": "false", "u": "unsure"}
-_HELP = "y true · n false · u unsure · b back · s note · q quit"
+LEFT, RIGHT = "left", "right"
+LABEL_KEYS = {"t": "true", "y": "true", "f": "false", "u": "unsure"}
+KEYS_HELP = "t true · f false · u unsure · n note · b or ← back · → next · o state · q quit"
+_BACK, _QUIT = ("b", LEFT), ("q", "")
+_Write = Callable[[Iterable[str]], None]
 
 
 class Keys(Protocol):
     """Where keys come from."""
 
     def read_key(self) -> str:
-        """Give the next key as one character; empty at the end."""
+        """Give the next key as one character, `left` or `right`; empty at the end."""
         ...
 
     def read_line(self) -> str:
@@ -28,60 +31,94 @@ class Keys(Protocol):
         ...
 
 
-def label_by_keys(
-    annotation: Annotation, keys: Keys, write: Callable[[Iterable[str]], None]
-) -> None:
-    """Show each fire without a label and store what is said of it, until all have one or `q`.
+def label_by_keys(annotation: Annotation, keys: Keys, write: _Write) -> None:
+    """Show each fire without a label and store what is said of it, until `q` or the end.
+
+    Where all have a label, one can be gone back to; a key that labels does nothing there, so that
+    keys typed too far change no label.
 
     Raises:
         StoreError: a label cannot be stored; those before it are.
     """
-    place = annotation.find_open()
-    visited: list[int] = []
+    count = len(annotation.items)
+    first_open = annotation.find_open()
+    place: int | None = count if first_open is None else first_open
     while place is not None:
-        write(_lines(annotation, place))
-        verdict = _ask(annotation, place, keys, write)
-        if verdict == "quit":
-            return
-        if verdict == "back":
-            place = visited.pop() if visited else place
+        if place == count:
+            place = _end(count, keys, write)
         else:
-            visited.append(place)
-            place = annotation.find_open(place)
+            write(_card(annotation, place))
+            place = _ask(annotation, place, keys, write)
 
 
-def _ask(
-    annotation: Annotation, place: int, keys: Keys, write: Callable[[Iterable[str]], None]
-) -> str:
-    """Read keys until one labels the fire (`labelled`) or leaves it (`back`, `quit`)."""
+def _end(count: int, keys: Keys, write: _Write) -> int | None:
+    """Say that all are labelled; give the fire that is gone back to, or `None`."""
+    help_text = f"all {count} are labelled: b goes back to change one, → to the first, q ends"
+    write(["", help_text])
+    while (key := keys.read_key().lower()) not in _QUIT:
+        if key in _BACK:
+            return count - 1
+        if key == RIGHT:
+            return 0
+        if not key.isspace():
+            write([help_text])
+    return None
+
+
+def _ask(annotation: Annotation, place: int, keys: Keys, write: _Write) -> int | None:
+    """Read keys until one labels the fire or leaves it; give the next place, or `None` to quit."""
     old = annotation.label_of(place)
     note = "" if old is None else old.note
-    while True:
-        key = keys.read_key().lower()
+    while (key := keys.read_key().lower()) not in _QUIT:
         if key in LABEL_KEYS:
-            annotation.put(place, LABEL_KEYS[key], note)
-            write([f"→ {LABEL_KEYS[key]}"])
-            return "labelled"
-        if key in ("q", ""):
-            return "quit"
-        if key == "b":
-            return "back"
-        if key == "s":
-            write(["note, up to the end of the line:"])
-            note = keys.read_line().strip()[:MAX_NOTE_CHARS]
-            if (said := annotation.label_of(place)) is not None:
-                annotation.put(place, said.label, note)
+            return _label(annotation, place, LABEL_KEYS[key], note, write)
+        if key in (*_BACK, RIGHT):
+            to = place + (1 if key == RIGHT else -1)
+            if 0 <= to < len(annotation.items):
+                return to
+            write(["this is the last" if key == RIGHT else "this is the first"])
+        elif key == "n":
+            note = _read_note(annotation, place, keys, write)
+        elif key == "o":
+            write([*state_lines(annotation.items[place]), *_question(annotation, place)])
         elif not key.isspace():
-            write([_HELP])
+            write([KEYS_HELP])
+    return None
 
 
-def _lines(annotation: Annotation, place: int) -> list[str]:
+def _label(annotation: Annotation, place: int, label: str, note: str, write: _Write) -> int:
+    """Store a label; give the next place without one, and where all have one the next of all."""
+    were_all_labelled = annotation.find_open() is None
+    annotation.put(place, label, note)
+    write([f"stored: {label} — b to change it"])
+    if were_all_labelled:
+        return place + 1
+    first_open = annotation.find_open(place)
+    return len(annotation.items) if first_open is None else first_open
+
+
+def _read_note(annotation: Annotation, place: int, keys: Keys, write: _Write) -> str:
+    """Read a note; it is stored at once where there is a label, else with the label."""
+    said = annotation.label_of(place)
+    write(["note, up to the end of the line; it is stored with your label:"])
+    note = keys.read_line().strip()[:MAX_NOTE_CHARS]
+    if said is not None:
+        annotation.put(place, said.label, note)
+        write(["note stored"])
+    return note
+
+
+def _card(annotation: Annotation, place: int) -> list[str]:
     item, sample = annotation.items[place], annotation.sample
     head = (
         f"── {place + 1} of {len(annotation.items)} · {escape(sample.policy)}@"
-        f"{escape(sample.version)} · {escape(item.fire.action)} · {annotation.n_labelled} labelled"
+        f"{escape(sample.version)} · {annotation.n_labelled} labelled"
     )
+    return ["", head, *context_lines(item), *_question(annotation, place)]
+
+
+def _question(annotation: Annotation, place: int) -> list[str]:
+    """Give what stands nearest to the prompt: event, reason, the own label, question, keys."""
     old = annotation.label_of(place)
     said = [] if old is None else [f"{'said':<10}{old.label} {escape(old.note)}".rstrip()]
-    question = f"Should it have fired here?  {_HELP}"
-    return ["", head, *fire_lines(item.fire, item.snapshot), *said, question]
+    return [*fire_lines(annotation.items[place]), *said, QUESTION, f"  {CRITERION}", KEYS_HELP]

@@ -12,10 +12,15 @@ from redrive import __version__, plugins
 from redrive.errors import RedriveError
 from redrive.models.local import INSTALL_HINT, is_installed
 from redrive.reports.counts import counted
+from redrive.sandbox.bubblewrap import probe
 from redrive.stores.locate import find_cwd, find_home, locate_store, store_exists
 from redrive.stores.sqlite import open_store
 
-_OPTIONAL_PACKAGES = (("httpx2", "pip install 'redrive[http]'"),)
+_OPTIONAL_PACKAGES = (
+    ("httpx2", "pip install 'redrive[http]'"),
+    ("sqlglot", "pip install 'redrive[policies]'"),
+    ("starlette", "pip install 'redrive[ui]'"),
+)
 
 
 class Examination(msgspec.Struct, frozen=True):
@@ -42,6 +47,17 @@ def examine(explicit_store: str | None) -> list[Examination]:
         for state in plugins.survey()
     ]
     found += [_package(name, hint) for name, hint in _OPTIONAL_PACKAGES]
+    level = probe()
+    found.append(
+        Examination(
+            "sandbox",
+            is_ok=level.is_proven,
+            detail=f"{level.name}: {len(level.proofs)} attempts contained"
+            if level.is_proven
+            else f"{level.reason}; foreign hooks are refused",
+            is_optional=True,
+        )
+    )
     has_engine = is_installed()
     found.append(
         Examination(

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from redrive.errors import TamperError
+from redrive.errors import TamperError, UsageError
 from redrive.record.event import Usage
 from redrive.record.opening import Opening, find_opening
 from redrive.reports.times import time_or_none
@@ -26,6 +26,18 @@ def read_opening(store: Store, row: SessionRow) -> Opening:
     if noted is not None:
         return msgspec.convert(noted, Opening)
     return find_opening(store.index(row.session_id), store.reader(row.session_id))
+
+
+def find_task(store: Store, session_id: str) -> str | None:
+    """Find what a stored session was for, not redacted.
+
+    Returns:
+        One line; `None` where it says nothing, is no longer stored, or is damaged.
+    """
+    try:
+        return read_opening(store, store.get_row(session_id)).task
+    except (TamperError, UsageError):
+        return None
 
 
 def list_sessions(store: Store) -> SessionList:

@@ -6,12 +6,14 @@ everything that can change it: the question, the model, its version, and all sam
 Source: DESIGN.md §7 "Modes".
 """
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec import Raw
+from msgspec.structs import replace
 
 from redrive import canonical
 from redrive.app.policy_messages import Answer, Outside
@@ -23,6 +25,7 @@ from redrive.stores.port import InferenceRow, PolicyTables
 
 CHAT, MESSAGES = "openai.chat", "anthropic.messages"
 SEED = 1
+_KEY = re.compile(r"[0-9a-f]{64}")
 _decode_question = msgspec.json.Decoder(Question).decode
 _decode_row = msgspec.json.Decoder(InferenceRow).decode
 
@@ -198,32 +201,53 @@ def _query(model: Model, question: Question) -> ModelQuery:
 
 
 def dump_cache(tables: PolicyTables) -> Iterable[bytes]:
-    """Yield every cached answer as one JSON line, by key."""
+    """Yield every cached answer as one JSON line, by key.
+
+    The texts that were judged are left out, since they are a recording's; their digest stands in
+    their place. The key alone finds an answer again.
+    """
     rows = sorted(tables.inferences(), key=lambda row: row.key)
-    return (canonical.encode(msgspec.to_builtins(row)) + b"\n" for row in rows)
+    return (canonical.encode(msgspec.to_builtins(_without_texts(row))) + b"\n" for row in rows)
+
+
+def _without_texts(row: InferenceRow) -> InferenceRow:
+    request = canonical.decode_value(row.request)
+    messages = request.pop("messages", None)
+    if messages is not None:
+        request["messages_sha256"] = canonical.value_digest(messages)
+    return replace(row, request=canonical.canonical(request).decode())
 
 
 def read_cache(tables: PolicyTables, path: Path) -> int:
-    """Take the answers of a cache file into the store.
+    """Take the answers of a cache file into the store; an answer that is there stays.
 
     Returns:
         How many were new.
 
     Raises:
-        RecordError: a line is no answer, or its key is not that of its request.
+        RecordError: a line is no answer, or another answer than the store has under its key.
     """
-    rows = []
     try:
         lines = path.read_bytes().splitlines()
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}", hint="--cache FILE") from error
+    rows = []
     for number, line in enumerate(lines, 1):
         try:
             row = _decode_row(line)
-            key = inference_key(msgspec.json.decode(row.request))
+            canonical.decode_value(row.value)
+            request = canonical.decode_value(row.request)
         except (msgspec.DecodeError, ValueError) as error:
             raise RecordError(f"no cached answer: {error}", where=f"{path}:{number}") from error
-        if key != row.key:
-            raise RecordError("the key is not that of the request", where=f"{path}:{number}")
-        rows.append(row)
+        if not isinstance(request, dict) or not _KEY.fullmatch(row.key):
+            raise RecordError("no cached answer: no request or key", where=f"{path}:{number}")
+        known = tables.find_inference(row.key)
+        if known is not None and known.value != row.value:
+            raise RecordError(
+                f"another answer than the store has under {row.key[:16]}…",
+                where=f"{path}:{number}",
+                hint="use a store without it",
+            )
+        if known is None:
+            rows.append(row)
     return tables.put_inferences(rows)

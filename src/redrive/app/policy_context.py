@@ -5,20 +5,22 @@ cut far above what a report shows, so that redaction sees whole secrets.
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 from msgspec import UnsetType
 
 from redrive import canonical
-from redrive.audit.arguments import arguments_text
+from redrive.audit.arguments import arguments_of, arguments_text
 from redrive.audit.deeds import told_of
 from redrive.audit.tools import Category, judge_tool
 from redrive.record.event import Event, Kind, ToolCall, ToolResult, payload_of, raw_value
-from redrive.record.session import EventReader
+from redrive.record.session import FLAG_META, EventReader
 from redrive.replay.folding import FoldPlan
 
 N_BEFORE = 5
 _CHARS = 4000
+_MAX_LOOKED = 40
 _SHOWN = frozenset(
     {
         Kind.USER_MESSAGE,
@@ -80,10 +82,39 @@ def label_of(event: Event) -> str:
 
 
 def lines_before(plan: FoldPlan, stage: int, seq: int, reader: EventReader) -> tuple[str, ...]:
-    """Write up to five events before one on its path, oldest first."""
-    found = [seq for _, seq in zip(range(N_BEFORE), _back(plan, stage, seq), strict=False)]
-    events = reader.read_events(sorted(found))
-    return tuple(f"{label_of(event)}: {text_of(event)}" for event in events)
+    """Write up to five events before one on its path that say something, oldest first.
+
+    Empty answers and polls of a running command are passed over; at most 40 events are looked at.
+    """
+    found: list[str] = []
+    for number in islice(_back(plan, stage, seq), _MAX_LOOKED):
+        for event in reader.read_events((number,)):
+            text = text_of(event)
+            if text.strip() and not _is_poll(event):
+                found.append(f"{label_of(event)}: {text}")
+        if len(found) == N_BEFORE:
+            break
+    return tuple(reversed(found))
+
+
+def asked_before(plan: FoldPlan, stage: int, seq: int, reader: EventReader) -> str:
+    """Give what a person said last before an event, on its path; empty where nobody did."""
+    index = plan.places.index
+    for number in _back(plan, stage, seq):
+        if index.kind(number) is Kind.USER_MESSAGE:
+            event = next(iter(reader.read_events((number,))))
+            if FLAG_META not in event.flags:
+                return text_of(event)
+    return ""
+
+
+def _is_poll(event: Event) -> bool:
+    """Say whether a call only asks a running command for more."""
+    if event.kind is not Kind.TOOL_CALL:
+        return False
+    call = payload_of(event)
+    reads_if = judge_tool(call.tool, {}).rule.reads_if
+    return reads_if is not None and (arguments_of(call).get(reads_if[0]) or "") in reads_if[1]
 
 
 def _back(plan: FoldPlan, stage: int, seq: int) -> Iterator[int]:

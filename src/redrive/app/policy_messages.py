@@ -3,11 +3,14 @@
 Knows shapes and frames. Must not know who sends what when (`policy_worker`, `policy_pool`).
 """
 
+from collections.abc import Callable
+from enum import IntEnum
 from typing import Any
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw, UnsetType
 
+from redrive import canonical
 from redrive.compare.policy_report import CannotEvaluate, FireView, PolicyFault
 from redrive.replay.invariants import Tested
 from redrive.replay.policy import PolicySpec
@@ -15,7 +18,17 @@ from redrive.sandbox.loading import PolicySource
 from redrive.sandbox.scan import ScanFinding
 
 LENGTH_BYTES = 4
-_SEQ_BITS = 40
+NOBODY = -1
+SEQ_SHIFT = 2
+_SEQ_BITS = 42
+
+
+class Step(IntEnum):
+    """What a policy is at, in a status word."""
+
+    JUDGES = 0
+    FOLDS = 1
+    IS_WRITTEN = 2
 
 
 class PolicyCode(msgspec.Struct, frozen=True):
@@ -30,6 +43,7 @@ class PolicyCode(msgspec.Struct, frozen=True):
         digest: sha256 of all of its code, and of the versions of its libraries.
         findings: what the static scan found; such a policy is not loaded.
         hook: a foreign hook, as JSON; absent for Python policies.
+        lane: as its text declares it, for a policy that cannot be loaded.
     """
 
     spec: str
@@ -39,11 +53,16 @@ class PolicyCode(msgspec.Struct, frozen=True):
     libraries: tuple[str, ...] = ()
     digest: str = ""
     findings: tuple[ScanFinding, ...] = ()
-    hook: Raw | None = None
+    hook: Raw | UnsetType = UNSET
+    lane: str = "observer"
 
 
 class Load(msgspec.Struct, frozen=True, tag="load"):
-    """Begin: the policies, and how to run them."""
+    """Begin: the policies, and how to run them.
+
+    `broken` maps the number of a policy that a worker did not survive loading to its fault;
+    `lifeline_fd` is a pipe whose other end closes with whoever started the worker.
+    """
 
     policies: tuple[PolicyCode, ...]
     store: str | None
@@ -52,6 +71,8 @@ class Load(msgspec.Struct, frozen=True, tag="load"):
     is_sealed: bool = True
     memory_bytes: int = 0
     status_fd: int | None = None
+    lifeline_fd: int | None = None
+    broken: dict[int, PolicyFault] = {}
     inferences: tuple[str, ...] = ()
 
 
@@ -72,7 +93,7 @@ class Run(msgspec.Struct, frozen=True, tag="run"):
 class Answer(msgspec.Struct, frozen=True, tag="answer"):
     """The reply to `Outside`: a value, or why there is none."""
 
-    value: Raw | None = None
+    value: Raw | UnsetType = UNSET
     missing: str | None = None
 
 
@@ -88,7 +109,7 @@ class Loaded(msgspec.Struct, frozen=True, tag="loaded"):
 class Outside(msgspec.Struct, frozen=True, tag="outside"):
     """A question that only the replay may answer: an inference, or a foreign hook's decision.
 
-    `event_ref` names the event; `request` is the question as JSON.
+    `policy` is its number in `Load`, `event_ref` the event; `request` is the question as JSON.
     """
 
     policy: int
@@ -119,7 +140,10 @@ class PolicyOutcome(msgspec.Struct, frozen=True):
 
 
 class Finished(msgspec.Struct, frozen=True, tag="finished"):
-    """One session's result; `error` says why it could not be replayed at all."""
+    """One session's result; `error` says why it could not be replayed at all.
+
+    `is_tampered`: since what is stored does not match its seal.
+    """
 
     session_id: str
     number: int
@@ -128,18 +152,40 @@ class Finished(msgspec.Struct, frozen=True, tag="finished"):
     events: int = 0
     outcomes: tuple[PolicyOutcome, ...] = ()
     error: str | None = None
+    is_tampered: bool = False
+
+
+def raw_bytes(value: Raw | UnsetType) -> bytes:
+    """Give the bytes of a value; none where it is absent."""
+    return b"" if isinstance(value, UnsetType) else bytes(value)
 
 
 ToWorker = Load | Run | Answer
 FromWorker = Loaded | Outside | Finished
-_encode = msgspec.json.Encoder().encode
-decode_to_worker = msgspec.json.Decoder(ToWorker).decode
-decode_from_worker = msgspec.json.Decoder(FromWorker).decode
+
+
+def _decoder(messages: Any) -> Callable[[bytes], Any]:
+    """Make a decoder; a message with a lone surrogate, which a session may hold, is read too."""
+    decode_strict = msgspec.json.Decoder(messages).decode
+
+    def decode(data: bytes) -> Any:
+        try:
+            return decode_strict(data)
+        except msgspec.DecodeError:
+            if canonical.is_strict(data):
+                raise
+            return msgspec.convert(canonical.decode_value(data), messages, str_keys=True)
+
+    return decode
+
+
+decode_to_worker = _decoder(ToWorker)
+decode_from_worker = _decoder(FromWorker)
 
 
 def frame(message: ToWorker | FromWorker) -> bytes:
-    """Write a message with its length before it."""
-    data = _encode(message)
+    """Write a message with its length before it; lone surrogates stay escapes."""
+    data = canonical.encode(message)
     return len(data).to_bytes(LENGTH_BYTES, "big") + data
 
 
@@ -155,14 +201,17 @@ def split_frame(buffer: bytearray) -> bytes | None:
     return data
 
 
-def policy_word(policy: int) -> int:
-    """Begin the one 64-bit word that the watchdog reads: who judges; 0 is nobody.
+def policy_word(policy: int, seq: int = -1, step: Step = Step.JUDGES) -> int:
+    """Write the one 64-bit word that the watchdog reads: who does what at which event.
 
-    To it are added twice the seq of the event, and 1 where a reducer folds it.
+    Args:
+        policy: its number; `NOBODY` for redrive's own work.
+        seq: of the event; -1 before the first.
+        step: tells apart what a policy does at one event, so that each has its own time.
     """
-    return policy + 1 << _SEQ_BITS
+    return policy + 1 << _SEQ_BITS | seq + 1 << SEQ_SHIFT | step
 
 
 def split_policy_word(word: int) -> tuple[int, int]:
-    """Give policy and seq of a status word; policy -1 is nobody."""
-    return (word >> _SEQ_BITS) - 1, (word & (1 << _SEQ_BITS) - 1) >> 1
+    """Give policy and seq of a status word."""
+    return (word >> _SEQ_BITS) - 1, ((word & (1 << _SEQ_BITS) - 1) >> SEQ_SHIFT) - 1

@@ -6,22 +6,23 @@ which nothing was found is not looked at a second time.
 Source: DESIGN.md §7 "Report", "Invariants".
 """
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, MutableSequence, Sequence, Set
 from typing import Any, NamedTuple
 
 import msgspec
 
-from redrive.app.policy_context import lines_before, text_of
-from redrive.app.policy_messages import PolicyOutcome
+from redrive.app.policy_context import asked_before, lines_before, text_of
+from redrive.app.policy_judging import LivePolicy
+from redrive.app.policy_messages import NOBODY, PolicyOutcome, Step, policy_word
 from redrive.app.policy_recording import Recording
 from redrive.app.policy_tally import Found, Tally
-from redrive.compare.policy_report import CannotEvaluate, FireView
+from redrive.compare.policy_report import CannotEvaluate, FireView, PolicyFault
 from redrive.record.event import Event, Kind, payload_of
-from redrive.record.session import NO_NODE
+from redrive.record.session import KIND_CODE, NO_NODE
 from redrive.replay import invariants
 from redrive.replay.budget import NO_TS, BudgetResult, Match, apply_budgets
 from redrive.replay.invariants import Sighting
-from redrive.replay.policy import PREPARE_NOTE, PolicySpec, Prepare
+from redrive.replay.policy import PREPARE_NOTE, Prepare
 from redrive.replay.policy_event import PolicyEvent
 from redrive.replay.standard_fold import snapshot
 from redrive.replay.walking import Walk
@@ -44,21 +45,24 @@ class Telling:
     Args:
         recording: the session.
         walk: how it was judged.
-        specs, tallies: per policy what it declares and what it has done.
+        policies, tallies: the policies, and what each has done.
+        status: its first word is set before code of a policy is run.
     """
 
     def __init__(
         self,
         recording: Recording,
         walk: Walk,
-        specs: Sequence[PolicySpec],
+        policies: Sequence[LivePolicy],
         tallies: Sequence[Tally],
+        status: MutableSequence[int],
     ) -> None:
         self._recording = recording
         self._walk = walk
         self._moments: Mapping[int, Moment] = {}
-        self._specs = specs
+        self._policies = policies
         self._tallies = tallies
+        self._status = status
         self._stages: dict[int, int] = {}
 
     def outcomes(self) -> tuple[PolicyOutcome, ...]:
@@ -68,10 +72,10 @@ class Telling:
             self._moments = _moments(self._recording, self._walk, wanted)
             for stage, seqs in enumerate(self._recording.plan.stages):
                 self._stages.update((seq, stage) for seq in seqs if seq in wanted)
-        return tuple(self._outcome(number) for number in range(len(self._specs)))
+        return tuple(self._outcome(number) for number in range(len(self._policies)))
 
     def _outcome(self, number: int) -> PolicyOutcome:
-        tally, spec = self._tallies[number], self._specs[number]
+        tally, spec = self._tallies[number], self._policies[number].spec
         result = BudgetResult(())
         if tally.found:
             result = apply_budgets(spec, [self._match(found) for found in tally.found])
@@ -86,7 +90,7 @@ class Telling:
             offered=tally.offered,
             inherited=tally.inherited,
             fires=tuple(self._fire(found, held, by_seq) for found in shown),
-            snapshots=tuple(self._snapshot(found) for found in shown),
+            snapshots=tuple(self._snapshot(number, found) for found in shown),
             cannot=tuple(cannot),
             faults=tuple(tally.faults),
             n_faults=tally.n_faults,
@@ -109,7 +113,8 @@ class Telling:
         event, plan = found.event, self._recording.plan
         places = plan.places
         node = places.index.event_node[event.seq]
-        blocker = held[event.seq]
+        blocker, reader = held[event.seq], self._recording.reader
+        stage = self._stage(found)
         return FireView(
             event_ref=self._ref(event),
             state_snapshot_ref="",
@@ -128,22 +133,32 @@ class Telling:
             tool=event.tool,
             call_id=event.call_id,
             context=text_of(event),
-            before=lines_before(
-                plan, self._stages.get(event.seq, _OUTSIDE), event.seq, self._recording.reader
-            ),
+            before=lines_before(plan, stage, event.seq, reader),
+            asked=asked_before(plan, stage, event.seq, reader),
             dedup_key=found.dedup_key,
             suppressed_by=None if blocker is None else self._ref(by_seq[blocker].event),
             inferences=found.inferences,
         )
 
-    def _snapshot(self, found: Found) -> dict[str, Any]:
-        own = {name: _plain(value) for name, value in found.state.own.items()}
-        return {**snapshot(found.state.standard), "own": own}
+    def _stage(self, found: Found) -> int:
+        return self._stages.get(found.event.seq, _OUTSIDE)
+
+    def _snapshot(self, number: int, found: Found) -> dict[str, Any]:
+        policy, status = self._policies[number], self._status
+        # How a value is written may be code of the policy.
+        status[0] = policy_word(number, found.event.seq, Step.IS_WRITTEN)
+        written = policy.write(found.state.own, _plain)
+        status[0] = policy_word(NOBODY, found.event.seq)
+        own = {} if isinstance(written, PolicyFault) else dict(written)
+        return {
+            **(snapshot(found.state.standard) if policy.spec.uses_standard_state else {}),
+            "own": own,
+        }
 
     def _invariants(
         self, number: int, shown: Sequence[Found], held: Mapping[int, int | None]
     ) -> dict[str, invariants.Tested]:
-        tally, spec = self._tallies[number], self._specs[number]
+        tally, spec = self._tallies[number], self._policies[number].spec
         permissions = self._permissions() if shown else {}
         sightings = [self._sighting(found, permissions) for found in shown]
         fires = [
@@ -160,7 +175,7 @@ class Telling:
             invariants.PERMISSION_MONOTONE: invariants.check_rights(sightings),
         }
 
-    def _sighting(self, found: Found, permissions: Mapping[str, str]) -> Sighting:
+    def _sighting(self, found: Found, permissions: Mapping[tuple[int, str], str]) -> Sighting:
         event, standard = found.event, found.state.standard
         is_action = event.kind is Kind.POLICY_ACTION
         call_id = event.call_id if event.kind is Kind.TOOL_CALL else None
@@ -169,16 +184,21 @@ class Telling:
             action=found.action,
             segment=self._moments[event.seq].segment,
             depth=standard.framework.depth + is_action,
-            permission=permissions.get(call_id or ""),
+            permission=permissions.get((self._stage(found), call_id or "")),
             denied_tools=frozenset(standard.permissions.denied_tools.merged()),
         )
 
-    def _permissions(self) -> dict[str, str]:
-        """Map a call id to the last recorded decision on it."""
-        index = self._recording.index
-        seqs = index.seqs_of(Kind.TOOL_PERMISSION)
-        events = self._recording.reader.read_events(seqs)
-        return {event.call_id: payload_of(event).decision for event in events if event.call_id}
+    def _permissions(self) -> dict[tuple[int, str], str]:
+        """Map a decision's stage and a call id to the last recorded decision on that call."""
+        plan = self._recording.plan
+        kinds, asked = plan.places.index.kinds, KIND_CODE[Kind.TOOL_PERMISSION]
+        stages = enumerate(plan.stages)
+        places = [(stage, seq) for stage, seqs in stages for seq in seqs if kinds[seq] == asked]
+        events = self._recording.reader.read_events(seq for _, seq in places)
+        return {
+            (stage, event.call_id or ""): payload_of(event).decision
+            for (stage, _), event in zip(places, events, strict=True)
+        }
 
     def _ref(self, event: Event) -> str:
         return f"{self._recording.session_id}#{event.id}"

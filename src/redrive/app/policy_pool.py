@@ -22,6 +22,7 @@ from typing import IO
 from msgspec.structs import replace
 
 from redrive.app.policy_messages import (
+    NOBODY,
     Answer,
     Finished,
     Load,
@@ -42,6 +43,7 @@ MEMORY_BYTES = 3 * 2**29
 _START_TIMEOUT_S = 60.0
 _TICK_S = 0.25
 _IDLE_FACTOR = 6  # wall time that a worker may take for one judgement that uses no processor
+_OWN_FACTOR = 360  # wall time between judgements, in which redrive reads and folds
 _READ_BYTES = 1 << 18
 
 Answering = Callable[[Outside], Answer]
@@ -55,21 +57,23 @@ class _Worker:
         self.status_file.truncate(STATUS_BYTES)
         descriptor = self.status_file.fileno()
         self.status = memoryview(mmap.mmap(descriptor, STATUS_BYTES)).cast("q")
+        lifeline, self._lifeline = os.pipe()
         self.log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by stop()
         self.process = subprocess.Popen(
             [sys.executable, "-m", "redrive.app.policy_worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.log,
-            pass_fds=(descriptor,),
+            pass_fds=(descriptor, lifeline),
             env=_environment(),
         )
+        os.close(lifeline)
         self.buffer = bytearray()
         self.run: Run | None = None
         self.seen = -1
         self.since = time.monotonic()
         self.cpu_since = 0.0
-        self.send(replace(load, status_fd=descriptor))
+        self.send(replace(load, status_fd=descriptor, lifeline_fd=lifeline))
 
     def send(self, message: Load | Run | Answer) -> None:
         """Write a message; a dead worker is found when it is read from."""
@@ -96,15 +100,22 @@ class _Worker:
             self.rest()
             return False
         elapsed = time.monotonic() - self.since
+        if self.judged()[0] == NOBODY:  # at redrive's own work, which grows with the session
+            return elapsed >= timeout_s * _OWN_FACTOR
         if elapsed < timeout_s:
             return False
         used = _cpu_seconds(self.process.pid) - self.cpu_since
         return used >= timeout_s / 2 or elapsed >= timeout_s * _IDLE_FACTOR
 
+    def judged(self) -> tuple[int, int]:
+        """Give the number of the policy whose code is running, or `NOBODY`, and the event's seq."""
+        return split_policy_word(self.status[0])
+
     def stop(self) -> None:
         """Kill it, and close what it holds."""
         self.process.kill()
         self.process.wait()
+        os.close(self._lifeline)
         for pipe in (self.process.stdin, self.process.stdout, self.log, self.status_file):
             if pipe is not None:
                 try:
@@ -193,14 +204,21 @@ class PolicyPool:
                 message = self._read(worker)
                 if isinstance(message, Outside):
                     worker.send(self._answer(message))
+                    for other in self._workers:
+                        other.rest()  # whoever asked meanwhile had to wait for this answer
                 elif isinstance(message, Finished):
                     worker.run = None
                     left -= 1
                     yield _with_blame(message, blamed.pop(message.number, {}))
             for worker in [w for w in self._workers if w.run is not None]:
-                if worker.process.poll() is not None or worker.is_stuck(self._timeout_s):
-                    again = self._blame(worker, blamed)
+                if worker.process.poll() is None and not worker.is_stuck(self._timeout_s):
+                    continue
+                again = self._blame(worker, blamed)
+                if isinstance(again, Run):
                     waiting.appendleft(again)
+                    continue
+                left -= 1
+                yield again
 
     def _begin(self, worker: _Worker, run: Run) -> None:
         worker.run = run
@@ -214,21 +232,54 @@ class PolicyPool:
         return idle
 
     def _add_worker(self) -> _Worker:
-        worker = _Worker(self._load)
-        deadline = time.monotonic() + _START_TIMEOUT_S
-        assert worker.process.stdout is not None  # noqa: S101 - a pipe, as asked for
-        os.set_blocking(worker.process.stdout.fileno(), False)
-        while (message := self._read(worker)) is None:
-            if worker.process.poll() is not None or time.monotonic() > deadline:
-                tail = worker.tail()
+        """Start a worker; a policy that it does not survive loading is left out of the next."""
+        while True:
+            worker = _Worker(self._load)
+            try:
+                message = self._wait_for_start(worker)
+            except BaseException:
                 worker.stop()
-                raise RedriveError(f"a policy worker did not start: {tail or 'no answer'}")
-            time.sleep(0.005)
+                raise
+            if message is not None:
+                break
+            self._blame_load(worker)
+        assert worker.process.stdout is not None  # noqa: S101 - a pipe, as asked for
         assert isinstance(message, Loaded)  # noqa: S101 - the first message of a worker
         self.loaded = message
         self._selector.register(worker.process.stdout, selectors.EVENT_READ, worker)
         self._workers.append(worker)
         return worker
+
+    def _wait_for_start(self, worker: _Worker) -> Loaded | Outside | Finished | None:
+        """Wait for what a worker says first; `None` if it died, or is stuck."""
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        assert worker.process.stdout is not None  # noqa: S101 - a pipe, as asked for
+        os.set_blocking(worker.process.stdout.fileno(), False)
+        while (message := self._read(worker)) is None:
+            is_late = worker.judged()[0] == NOBODY and time.monotonic() > deadline
+            if worker.process.poll() is not None or worker.is_stuck(self._timeout_s) or is_late:
+                return None
+            time.sleep(0.005)
+        return message
+
+    def _blame_load(self, worker: _Worker) -> None:
+        """Stop a worker, and note the policy that it was loading as broken.
+
+        Raises:
+            RedriveError: it was loading none.
+        """
+        code, policy, tail = worker.process.poll(), worker.judged()[0], worker.tail()
+        worker.stop()
+        if policy < 0 or policy in self._load.broken:
+            raise RedriveError(f"a policy worker did not start: {tail or 'no answer'}")
+        fault = self._fault(code, " while it was loaded")
+        self._load = replace(self._load, broken={**self._load.broken, policy: fault})
+
+    def _fault(self, code: int | None, when: str = "") -> PolicyFault:
+        """Tell of a policy that had to be killed (no exit code), or whose process died."""
+        if code is None:
+            return PolicyFault("watchdog", f"did not end within {self._timeout_s:g} s{when}", "")
+        return PolicyFault("limits", f"its process died ({_told(code)}){when}", "")
 
     def _ready(self) -> list[_Worker]:
         return [key.data for key, _ in self._selector.select(_TICK_S)]
@@ -243,27 +294,29 @@ class PolicyPool:
         data = split_frame(worker.buffer)
         return None if data is None else decode_from_worker(data)
 
-    def _blame(self, worker: _Worker, blamed: dict[int, dict[int, PolicyFault]]) -> Run:
-        """Kill a worker; give its session again, without the policy that it was judging."""
+    def _blame(self, worker: _Worker, blamed: dict[int, dict[int, PolicyFault]]) -> Run | Finished:
+        """Kill a worker; give its session again, without the policy that it was judging.
+
+        Where it was judging nothing, no policy is to blame: the session cannot be replayed.
+        """
         run = worker.run
         assert run is not None  # noqa: S101 - only busy workers are blamed
         code = worker.process.poll()
-        policy, seq = split_policy_word(worker.status[0])
+        policy, seq = worker.judged()
         assert worker.process.stdout is not None  # noqa: S101 - a pipe, as asked for
         self._selector.unregister(worker.process.stdout)
         self._workers.remove(worker)
         tail = worker.tail()
         worker.stop()
         if policy < 0:
-            what = tail or f"exit {code}"
-            raise RedriveError(f"a policy worker broke down at {run.session_id}: {what}")
-        if code is None:
-            fault = PolicyFault("watchdog", f"did not end within {self._timeout_s:g} s", "")
-        else:
-            fault = PolicyFault("limits", f"its process died ({_told(code)})", "")
-        fault = replace(fault, session_id=run.session_id, event_ref=f"{run.session_id}#seq {seq}")
+            what = tail or ("no answer" if code is None else _told(code))
+            error = f"a policy worker broke down outside of any policy: {what}"
+            return Finished(run.session_id, run.number, error=error)
+        place = f"seq {seq}" if seq >= 0 else "its start"
+        event_ref = f"{run.session_id}#{place}" if seq >= 0 else None
+        fault = replace(self._fault(code), session_id=run.session_id, event_ref=event_ref)
         blamed.setdefault(run.number, {})[policy] = fault
-        return replace(run, dropped={**run.dropped, policy: f"{fault.what}, at seq {seq}"})
+        return replace(run, dropped={**run.dropped, policy: f"{fault.what}, at {place}"})
 
 
 def _told(code: int) -> str:

@@ -6,16 +6,18 @@ computed or shown.
 Source: DESIGN.md §7 "Annotation", §8 `policy precision`.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from redrive import canonical
-from redrive.app.annotating import find_report, fires_of, read_document, report_of
+from redrive.app.annotating import find_report, fires_of, read_document, report_of, reports_of_code
 from redrive.compare.policy_report import PolicyDocument, PolicyReport
 from redrive.compare.precision import (
+    Drawn,
     Label,
     Precision,
     Recall,
@@ -25,6 +27,7 @@ from redrive.compare.precision import (
     recall,
 )
 from redrive.errors import RecordError, UsageError
+from redrive.reports.counts import counted
 from redrive.reports.times import format_time
 from redrive.stores.port import PolicyTables, ReportRow, SampleRow
 
@@ -100,11 +103,7 @@ def _precision(
     tables: PolicyTables, row: ReportRow, report: PolicyReport, confidence: float
 ) -> Precision:
     """Judge the newest sample that has labels, among those drawn from reports of this very code."""
-    same_code = {
-        other.id
-        for other in tables.reports(row.policy)
-        if (other.version, other.digest) == (row.version, row.digest)
-    }
+    same_code = reports_of_code(tables, row)
     samples = [sample for sample in tables.samples(row.policy) if sample.report in same_code]
     labelled = [sample for sample in samples if tables.labels(sample.id)]
     fitting = labelled or samples
@@ -112,14 +111,49 @@ def _precision(
     labels = tables.labels(sample.id) if sample is not None else []
     found = judge_precision(
         [Label(label.event_ref, label.rater, label.label) for label in labels],
-        policy=row.policy,
-        version=row.version,
-        sample=None if sample is None else sample.id,
-        population=len(fires_of(report, "head")) if sample is None else sample.population,
-        drawn=0 if sample is None else len(sample.event_refs),
-        confidence=confidence,
+        Drawn(row.policy, row.version, None, len(fires_of(report, "head")), 0)
+        if sample is None
+        else Drawn(row.policy, row.version, sample.id, sample.population, len(sample.event_refs)),
+        confidence,
     )
-    return msgspec.structs.replace(found, notes=(*found.notes, *_notes(sample, report, labelled)))
+    notes = _notes(sample, report, labelled)
+    if sample is not None:
+        refs = {label.event_ref for label in labels}
+        notes += _repetition(_report_of_sample(tables, sample, row, report), refs)
+    return msgspec.structs.replace(found, notes=(*found.notes, *notes))
+
+
+def _report_of_sample(
+    tables: PolicyTables, sample: SampleRow, row: ReportRow, report: PolicyReport
+) -> PolicyReport:
+    """Give the report that a sample was drawn from, which may be older than the newest."""
+    if sample.report == row.id:
+        return report
+    drawn_from = next(own for own in tables.reports(row.policy) if own.id == sample.report)
+    return report_of(read_document(tables, drawn_from), drawn_from)
+
+
+def _repetition(report: PolicyReport, labelled: Collection[str]) -> list[str]:
+    """Say how many labelled fires are not independent of another one, where any is.
+
+    A session in which the same command met the same reason again says the same thing again.
+    """
+    seen: Counter[tuple[str, str, str]] = Counter()
+    for session in report.per_session:
+        own = fires_of(msgspec.structs.replace(report, per_session=(session,)), "all")
+        seen.update(
+            (session.session_id, fire.reason, fire.context)
+            for ref, fire in own.items()
+            if ref in labelled
+        )
+    count = seen.total() - len(seen)
+    if not count:
+        return []
+    return [
+        f"{count} of {counted(seen.total(), 'labelled fire')}"
+        f" {'repeats' if count == 1 else 'repeat'} another one's command in the same session:"
+        " the interval treats them as independent"
+    ]
 
 
 def _notes(

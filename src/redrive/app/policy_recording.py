@@ -15,6 +15,7 @@ from itertools import chain
 from typing import Any
 
 import msgspec
+from msgspec import UnsetType
 from msgspec.structs import replace
 
 from redrive.errors import TamperError
@@ -23,7 +24,7 @@ from redrive.record.places import build_places
 from redrive.record.session import NO_NODE, EventReader, MemoryReader, SessionIndex, build_index
 from redrive.replay.columns import Columns, columns_of
 from redrive.replay.folding import FoldPlan, build_plan
-from redrive.replay.policy_event import PolicyEvent, view
+from redrive.replay.policy_event import PolicyEvent, freeze, view
 from redrive.replay.quick_walk import find_walk
 from redrive.replay.walking import Walk, walk_of
 from redrive.stores.port import Block, Store
@@ -112,9 +113,11 @@ class Recording:
         index = self.plan.places.index
         for event in self.reader.read_events(index.seqs_of(Kind.STATE_INFERRED)):
             inferred, node = payload_of(event), index.event_node[event.seq]
-            places = set() if node == NO_NODE else {node, index.node_parent[node]} - {NO_NODE}
-            for place in places:
-                about.setdefault(place, {})[inferred.name] = raw_value(inferred.value)
+            if node == NO_NODE or isinstance(inferred.value, UnsetType):
+                continue
+            value = freeze(raw_value(inferred.value))
+            for place in {node, index.node_parent[node]} - {NO_NODE}:
+                about.setdefault(place, {})[inferred.name] = value
         return about
 
 

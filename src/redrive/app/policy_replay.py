@@ -16,8 +16,19 @@ import msgspec
 from msgspec.structs import replace
 
 from redrive import canonical, plugins
+from redrive.app.hook_policy import HOOK
+from redrive.app.hook_running import answer_hook
 from redrive.app.policy_asking import Asking
-from redrive.app.policy_messages import Finished, Load, Loaded, PolicyCode, PolicyOutcome, Run
+from redrive.app.policy_messages import (
+    Answer,
+    Finished,
+    Load,
+    Loaded,
+    Outside,
+    PolicyCode,
+    PolicyOutcome,
+    Run,
+)
 from redrive.app.policy_pool import MEMORY_BYTES, TIMEOUT_S, PolicyPool
 from redrive.compare.policy_report import (
     CannotEvaluate,
@@ -37,11 +48,7 @@ from redrive.stores.port import SessionRow, Store
 
 STRICT, AUGMENTED = "strict", "augmented"
 CONTEXT_CHARS, BEFORE_CHARS, REASON_CHARS = 2000, 400, 1000
-NETS = (
-    "scan: the policy's text is searched for clocks, dice, files, network and dynamic code",
-    "stand-ins: these functions raise in the process that the policy runs in",
-    "recheck: every fire and one event in a hundred are judged twice",
-)
+NETS = ("scan", "stand-in", "recheck", "limits", "watchdog")
 Progress = Callable[[int, int, str], None]
 
 
@@ -97,7 +104,7 @@ def replay_policies(
         rows: the sessions, in any order.
         request: how.
         redact: takes secrets out of the report.
-        progress: is told (done, total, name).
+        progress: (done, total, name).
 
     Returns:
         The report; where it was interrupted, that of what was done, and it says so.
@@ -107,67 +114,120 @@ def replay_policies(
         UsageError: an inference is missing and nothing may compute it; names the event.
         ModelError: the model failed.
     """
+    if not codes:
+        raise UsageError("no policy is named", hint="--policy NAME, or --policy PATH.py:NAME")
     names = sorted(row.session_id for row in rows)
-    _check_names(codes)
+    sound = [number for number, code in enumerate(codes) if not code.findings]
+    load = _load_of([codes[number] for number in sound], request)
     with ExitStack() as held:
         asking = _open_asking(store, request, held)
-        sound = [number for number, code in enumerate(codes) if not code.findings]
-        load = Load(
-            policies=tuple(codes[number] for number in sound),
-            store=str(request.store_path),
-            recheck_all=request.recheck_all,
-            is_strict=request.is_strict,
-            memory_bytes=request.memory_bytes,
-        )
         pool = PolicyPool(
-            load, n_workers=request.n_workers, timeout_s=request.timeout_s, answer=asking.answer
+            load,
+            n_workers=request.n_workers,
+            timeout_s=request.timeout_s,
+            answer=_answering(load, asking),
         )
         held.callback(pool.close)
         loaded = pool.start()
         _check_declarations(loaded)
-        results: dict[str, Finished] = {}
-        is_partial = False
-        try:
-            for finished in pool.replay(names):
-                results[finished.session_id] = finished
-                progress(len(results), len(names), finished.session_id)
-        except KeyboardInterrupt:
-            is_partial = True
-        progress(len(results), len(names), "")
-        done = [results[name] for name in names if name in results]
-        builder = _Builder(request, redact, asking, done)
-        reports = builder.reports(codes, sound, loaded)
-        return PolicyDocument(
-            reports=reports,
-            sessions=tuple(finished.session_id for finished in done),
-            branches=request.branches,
-            is_partial=is_partial,
-            sessions_left=tuple(name for name in names if name not in results),
-            nets=NETS,
-            lets_through=loaded.lets_through,
-            redaction=request.redaction,
+        results = _collect(pool, names, progress)
+    done = [results[name] for name in names if name in results]
+    return PolicyDocument(
+        reports=_Builder(request, redact, asking, done).reports(codes, sound, loaded),
+        sessions=tuple(finished.session_id for finished in done),
+        branches=request.branches,
+        is_partial=len(done) < len(names),
+        sessions_left=tuple(sorted({*names} - {*results})),
+        heads={finished.session_id: finished.head for finished in done},
+        nets=NETS,
+        lets_through=loaded.lets_through,
+        redaction=request.redaction,
+    )
+
+
+def _load_of(codes: Sequence[PolicyCode], request: ReplayRequest) -> Load:
+    return Load(
+        policies=tuple(codes),
+        store=str(request.store_path),
+        recheck_all=request.recheck_all,
+        is_strict=request.is_strict,
+        memory_bytes=request.memory_bytes,
+    )
+
+
+def _collect(pool: PolicyPool, names: Sequence[str], progress: Progress) -> dict[str, Finished]:
+    """Replay the sessions; an interruption ends it with what is done."""
+    results: dict[str, Finished] = {}
+    try:
+        for finished in pool.replay(names):
+            results[finished.session_id] = finished
+            progress(len(results), len(names), finished.session_id)
+    except KeyboardInterrupt:
+        pass
+    progress(len(results), len(names), "")
+    return results
+
+
+def _answering(load: Load, asking: Asking) -> Callable[[Outside], Answer]:
+    """Answer what workers ask: hooks by running them, inferences from cache or model."""
+
+    def answer(outside: Outside) -> Answer:
+        if outside.kind == HOOK:
+            return answer_hook(load.policies[outside.policy], outside)
+        return asking.answer(outside)
+
+    return answer
+
+
+class LivePool:
+    """One policy in one worker, for sessions that lie in no store; see `policy_live`.
+
+    Raises:
+        PluginError: the policy does not load.
+    """
+
+    def __init__(
+        self,
+        code: PolicyCode,
+        answer: Callable[[Outside], Answer] | None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
+        load = Load(
+            policies=(code,), store=None, is_strict=answer is None, memory_bytes=MEMORY_BYTES
         )
-
-
-def judge_event(
-    codes: Sequence[PolicyCode],
-    session_id: str,
-    lines: Sequence[str],
-    event_id: str,
-    timeout_s: float,
-) -> tuple[Loaded, Finished]:
-    """Judge one event of a session that lies in no store, as `policy hook` does."""
-    load = Load(policies=tuple(codes), store=None, is_strict=True, memory_bytes=MEMORY_BYTES)
-    pool = PolicyPool(load, n_workers=1, timeout_s=timeout_s, answer=_refuse)
-    with closing(pool):
-        loaded = pool.start()
+        self._pool = PolicyPool(
+            load, n_workers=1, timeout_s=timeout_s, answer=answer or _refuse_to_answer
+        )
+        loaded = self._pool.start()
         _check_declarations(loaded)
-        run = Run(session_id, 0, lines=tuple(lines), only=event_id)
-        return loaded, next(iter(pool.replay([session_id], inline={session_id: run})))
+        fault, spec = loaded.faults[0], loaded.specs[0]
+        if spec is None:
+            self._pool.close()
+            what = "does not load" if fault is None else fault.what
+            raise PluginError(
+                f"policy {code.attribute}: {what}", where=fault.where if fault else ""
+            )
+        self.spec: PolicySpec = spec
+
+    def judge(self, session_id: str, lines: Sequence[str], only: str | None) -> PolicyOutcome:
+        """Replay a session given as event lines; with `only`, judge that event alone.
+
+        Raises:
+            PluginError: the session cannot be replayed.
+        """
+        run = Run(session_id, 0, lines=tuple(lines), only=only)
+        finished = next(iter(self._pool.replay([session_id], inline={session_id: run})))
+        if finished.error is not None:
+            raise PluginError(f"{session_id} cannot be replayed: {finished.error}")
+        return finished.outcomes[0]
+
+    def close(self) -> None:
+        """End the worker."""
+        self._pool.close()
 
 
-def _refuse(_: object) -> Any:
-    raise UsageError("the live hook computes no inference")
+def _refuse_to_answer(outside: Outside) -> Answer:
+    return Answer(missing=f"nothing computes {outside.name}")
 
 
 def _open_asking(store: Store, request: ReplayRequest, held: ExitStack) -> Asking:
@@ -177,16 +237,6 @@ def _open_asking(store: Store, request: ReplayRequest, held: ExitStack) -> Askin
         opened = plugins.load(plugins.MODELS, spec.kind)
         model = held.enter_context(closing(opened(spec.argument, ModelOptions())))
     return Asking(store.policies, request.model, model, is_offline=request.is_offline)
-
-
-def _check_names(codes: Sequence[PolicyCode]) -> None:
-    if not codes:
-        raise UsageError("no policy is named", hint="--policy NAME, or --policy PATH.py:NAME")
-    seen: set[str] = set()
-    for code in codes:
-        if code.spec in seen:
-            raise UsageError(f"policy {code.spec} is named twice", hint="name each once")
-        seen.add(code.spec)
 
 
 def _check_declarations(loaded: Loaded) -> None:
@@ -233,7 +283,7 @@ class _Builder:
         """Report a policy that was not run, since its code breaks the rules."""
         return self._add_up(
             code,
-            no_spec(code.attribute),
+            no_spec(code.attribute, code.lane),
             [],
             faults,
             [Unreplayable(f.session_id, "the policy was not loaded") for f in self._done],
@@ -244,7 +294,8 @@ class _Builder:
         for finished in self._done:
             if finished.error is not None:
                 reason = self._redact.redact_excerpt(finished.error, REASON_CHARS)
-                unreplayable.append(Unreplayable(finished.session_id, reason))
+                damage = Unreplayable(finished.session_id, reason, finished.is_tampered)
+                unreplayable.append(damage)
                 continue
             outcome = finished.outcomes[place]
             pairs.append((finished, outcome))
@@ -320,6 +371,7 @@ class _Builder:
             reason=excerpt(fire.reason, REASON_CHARS),
             context=excerpt(fire.context, CONTEXT_CHARS),
             before=tuple(excerpt(line, BEFORE_CHARS) for line in fire.before),
+            asked=excerpt(fire.asked, BEFORE_CHARS),
             dedup_key=None if fire.dedup_key is None else excerpt(fire.dedup_key, BEFORE_CHARS),
             inferences=self._redact.value(fire.inferences),
         )

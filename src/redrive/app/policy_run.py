@@ -8,25 +8,30 @@ Source: DESIGN.md §7.
 """
 
 from collections.abc import Callable, Container, Iterable, Mapping, MutableSequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from msgspec import Raw
 from msgspec.structs import replace
 
+from redrive.app.hook_policy import HOOK
 from redrive.app.policy_judging import LivePolicy
-from redrive.app.policy_messages import policy_word
+from redrive.app.policy_messages import NOBODY, SEQ_SHIFT, Step, policy_word
 from redrive.app.policy_recording import Recording
 from redrive.app.policy_soundness import Print, find_change, print_of
 from redrive.app.policy_tally import MAX_FAULTS, Found, Tally
 from redrive.compare.policy_report import CannotEvaluate, PolicyFault
 from redrive.record.event import FLAG_INHERITED, Event, Kind, raw_value
 from redrive.replay.inference import BUDGET_FACT, MAX_PER_TURN
+from redrive.replay.persistent import Table
 from redrive.replay.policy import Action
-from redrive.replay.policy_event import PolicyEvent
+from redrive.replay.policy_event import PolicyEvent, freeze, thaw
 from redrive.replay.policy_state import StandardState, State
 
 _CUSTOM = Kind.CUSTOM  # a member's look-up costs as much as a call
+_FOLDS = int(Step.FOLDS)
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 Ask = Callable[[int, str, str, PolicyEvent, State], Raw | str]
 """(policy number, kind, name, event, state) → a value, or why there is none."""
@@ -43,7 +48,6 @@ class Sitting:
         drawn: seqs of the events that are judged twice whatever is said.
         about: per node what the record infers about it.
         only: the one event to judge; absent: all.
-        asked: (id of the turn's message, inference) → seq → value.
     """
 
     recording: Recording
@@ -52,7 +56,6 @@ class Sitting:
     drawn: Container[int]
     about: Mapping[int, Mapping[str, Any]]
     only: str | None = None
-    asked: dict[tuple[str, str], dict[int, Any]] = field(default_factory=dict)
 
 
 class PolicyRun:
@@ -76,8 +79,21 @@ class PolicyRun:
         self._session_id = sitting.recording.session_id
         customs = {_CUSTOM} if policy.spec.customs else set[Kind]()
         self._kinds = policy.spec.kinds | customs
-        self._folded = policy.folded
-        self._word = policy_word(number)
+        self._word = policy_word(number, 0)
+        self._asked: dict[tuple[str, str], dict[int, Any]] = {}  # (turn, name) → seq → value
+
+    def renew(self) -> None:
+        """Make the policy anew; one that cannot be made again is not run."""
+        tally, status = self.tally, self._sitting.status
+        if tally.stopped is not None:
+            return
+        status[0] = policy_word(self._number)
+        fault = self.policy.renew()
+        status[0] = policy_word(NOBODY)
+        if fault is not None:
+            tally.n_faults += 1
+            tally.faults.append(replace(fault, session_id=self._session_id))
+            tally.stopped = "the policy could not be made again"
 
     def follow(
         self,
@@ -87,28 +103,30 @@ class PolicyRun:
         """Judge events that follow each other, each on the state before it.
 
         Args:
-            events: each with the standard state before it.
+            events: each with the standard state before it; at hand, so that the time which it
+                takes to get them is not the policy's.
             own: the values of its reducers before the first.
 
         Returns:
             These values after the last.
         """
-        kinds, folded, tally, word = self._kinds, self._folded, self.tally, self._word
+        kinds, folded, tally, word = self._kinds, self.policy.folded, self.tally, self._word
         status, drawn, is_gate = self._sitting.status, self._sitting.drawn, self.policy.is_gate
         is_choosy, evaluate = self._sitting.only is not None, self.policy.evaluate
-        about = self._sitting.about
+        has_about = bool(self._sitting.about and self.policy.spec.needs)
         state: State | None = None
         before: StandardState | None = None
+        event: PolicyEvent | None = None
         for event, standard in events:
             kind = event.kind
             if kind in kinds and (
                 not (event.flags or is_choosy or kind is _CUSTOM) or self._is_offered(event)
             ):
                 tally.offered += 1
-                if state is None or standard is not before or about:
+                if state is None or standard is not before or has_about:
                     before, state = standard, self._state(event, standard, own)
                 seq = event.seq
-                status[0] = word | seq << 1
+                status[0] = word + (seq << SEQ_SHIFT)
                 if seq in drawn or tally.stopped is not None:
                     self._judge_twice(event, state)
                 else:
@@ -119,6 +137,8 @@ class PolicyRun:
                 new = self._fold(event, own)
                 if new is not own:
                     own, state = new, None
+        if event is not None:
+            status[0] = policy_word(NOBODY, event.seq)
         return own
 
     def _is_offered(self, event: PolicyEvent) -> bool:
@@ -136,7 +156,7 @@ class PolicyRun:
     def _fold(self, event: PolicyEvent, own: Mapping[str, Any]) -> Mapping[str, Any]:
         if self.tally.stopped is not None:
             return own
-        self._sitting.status[0] = self._word | event.seq << 1 | 1
+        self._sitting.status[0] = self._word + (event.seq << SEQ_SHIFT) + _FOLDS
         new = self.policy.fold(own, event)
         if isinstance(new, PolicyFault):
             self._fault(new, event)
@@ -144,18 +164,39 @@ class PolicyRun:
         return new
 
     def _state(self, event: PolicyEvent, standard: StandardState, own: Mapping[str, Any]) -> State:
-        """Give what it knows before an event."""
+        """Give what it knows before an event: of inferences, those that it needs.
+
+        A gate is shown none, since it never rests on them.
+        """
+        if self.policy.is_gate and standard.inferred.layers:
+            standard = replace(standard, inferred=Table())
+        needs = self.policy.spec.needs
+        return State(standard, own, self._known(event, standard) if needs else _NOTHING, needs)
+
+    def _known(self, event: PolicyEvent, standard: StandardState) -> Mapping[str, Any]:
+        """Give the recorded inferences that it needs: of this turn, and about the event."""
         known = standard.inferred.merged() if standard.inferred.layers else {}
         if about := self._sitting.about:
-            known |= about.get(self._sitting.recording.index.event_node[event.seq], {})
-        return State(standard, own, known, self.policy.spec.needs)
+            node = self._sitting.recording.index.event_node[event.seq]
+            known = {**known, **about.get(node, _NOTHING)}
+        needs = self.policy.spec.needs
+        return MappingProxyType({name: known[name] for name in needs if name in known})
 
     def _judge_twice(self, event: PolicyEvent, state: State) -> None:
         if self.tally.stopped is not None:
             self.tally.undecided.append(self._ref(event))
             return
-        before = print_of(state, event)
-        self._settle(event, state, self.policy.evaluate(event, state), before)
+        before = self._print(event, state)
+        if isinstance(before, PolicyFault):
+            self._settle(event, state, before, None)
+        else:
+            self._settle(event, state, self.policy.evaluate(event, state), before)
+
+    def _print(self, event: PolicyEvent, state: State) -> Print | PolicyFault:
+        written = self.policy.write(state.own, repr) if state.own else []
+        if isinstance(written, PolicyFault):
+            return written
+        return print_of(state.standard, repr(written), event)
 
     def _settle(
         self,
@@ -172,7 +213,8 @@ class PolicyRun:
                 tally.cannot.append(value)
                 tally.undecided.append(self._ref(event))
                 return
-            state = replace(state, inferences={**state.inferences, found: value})
+            known = {**state.inferences, found: freeze(value)}
+            state = replace(state, inferences=MappingProxyType(known))
             found = policy.evaluate(event, state)
         if isinstance(found, PolicyFault):
             self._fault(found, event)
@@ -189,7 +231,11 @@ class PolicyRun:
 
     def _infer(self, name: str, event: PolicyEvent, state: State) -> Any:
         """Ask for an inference: each is made once per event, and two at most per turn."""
-        turn, asked = state.standard.turn.event_id, self._sitting.asked
+        if name == HOOK:
+            answer = self._sitting.ask(self._number, HOOK, name, event, state)
+            missing = CannotEvaluate(self._ref(event), str(answer), HOOK)
+            return missing if isinstance(answer, str) else raw_value(answer)
+        turn, asked = state.standard.turn.event_id, self._asked
         known = asked.setdefault((turn, name), {})
         if event.seq in known:
             return known[event.seq]
@@ -205,15 +251,21 @@ class PolicyRun:
         self, event: PolicyEvent, state: State, answer: Action | None, before: Print | None
     ) -> bool:
         """Check an answer a second time, and that nothing was changed; note a fault if not."""
-        after = print_of(state, event)
+        after = self._print(event, state)
         fault = self.policy.recheck(event, state, answer)
         if fault is None:
-            changed = find_change((before, after, print_of(state, event)))
-            fault = None if changed is None else self.policy.mutation(changed)
+            fault = self._find_change(before, after, self._print(event, state))
         if fault is not None:
             self._fault(fault, event)
             self.tally.undecided.append(self._ref(event))
         return fault is None
+
+    def _find_change(self, *prints: Print | PolicyFault | None) -> PolicyFault | None:
+        fault = next((seen for seen in prints if isinstance(seen, PolicyFault)), None)
+        if fault is not None:
+            return fault
+        changed = find_change([seen for seen in prints if isinstance(seen, Print)])
+        return None if changed is None else self.policy.mutation(changed)
 
     def _check_muted(self, event: PolicyEvent, state: State, answer: Action | None) -> None:
         framework = replace(state.standard.framework, is_muted=False)
@@ -228,7 +280,7 @@ class PolicyRun:
         if isinstance(key, PolicyFault):
             self._fault(key, event)
             return
-        used = {n: v for n, v in state.inferences.items() if n in policy.spec.needs}
+        used = {n: thaw(v) for n, v in state.inferences.items() if n in policy.spec.needs}
         tally.decisions[action.word] = tally.decisions.get(action.word, 0) + 1
         tally.found.append(Found(action, event, state, key, used))
 

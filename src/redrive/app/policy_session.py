@@ -2,7 +2,7 @@
 
 Knows walks and the standard state. Must not know processes, files or a terminal. Every event is
 judged on the state of its own path. Policies know nothing of each other, so each follows a stretch
-of events alone; only where inferences are made, of which a turn has two, do they take turns.
+of events alone.
 
 Source: DESIGN.md §7.
 """
@@ -60,19 +60,20 @@ class SessionReplay:
         self._policies = policies
         count = len(recording)
         drawn = range(count) if recheck_all else drawn_seqs(recording.session_id, count)
-        self._sitting = Sitting(recording, ask, status, drawn, recording.inferences())
+        is_asking = any(policy.spec.needs for policy in policies)
+        about = recording.inferences() if is_asking else {}
+        self._sitting = Sitting(recording, ask, status, drawn, about)
         self._runs = [
             PolicyRun(number, policy, self._sitting, dropped.get(number))
             for number, policy in enumerate(policies)
         ]
-        self._folds = any(p.spec.uses_standard_state or p.spec.needs for p in policies)
-        asks = any(policy.spec.needs for policy in policies)
-        self._stretch = 1 if asks and len(policies) > 1 else _STRETCH
+        self._is_shown = [policy.reads_standard for policy in policies]
+        self._folds = any(self._is_shown)
 
     def run(self, only: str | None = None) -> tuple[PolicyOutcome, ...]:
         """Replay the session; with `only`, judge nothing but that event."""
-        for policy in self._policies:
-            policy.renew()
+        for policy_run in self._runs:
+            policy_run.renew()
         self._sitting.only = only
         recording = self._recording
         walk = recording.walk(needs_ends=any(p.reads(Kind.MODEL_RESPONSE) for p in self._policies))
@@ -86,31 +87,30 @@ class SessionReplay:
             if run.parent < 0 and run.actor != frame.standard.actor:
                 frame = Frame(replace(frame.standard, actor=run.actor), frame.own)
             frames.append(self._follow(recording.events(run.seqs), frame))
-        specs = [policy.spec for policy in self._policies]
-        return Telling(recording, walk, specs, [run.tally for run in self._runs]).outcomes()
+        tallies = [policy_run.tally for policy_run in self._runs]
+        return Telling(recording, walk, self._policies, tallies, self._sitting.status).outcomes()
 
     def _follow(self, events: Iterable[PolicyEvent], frame: Frame) -> Frame:
         """Have each policy judge events that follow each other; give the state after them."""
         standard, own = frame
-        for stretch in self._stretches(events):
-            if self._folds:
-                states, standard = _fold(stretch, standard)
-                pairs = list(zip(stretch, states, strict=True))
-                own = tuple(run.follow(pairs, v) for run, v in zip(self._runs, own, strict=True))
-            else:
-                own = tuple(
-                    run.follow(zip(stretch, repeat(standard)), v)
-                    for run, v in zip(self._runs, own, strict=True)
-                )
+        # Whoever reads none of it is shown none, also where it is folded for another policy.
+        bare = StandardState(actor=standard.actor)
+        for stretch in _stretches(events):
+            states, standard = _fold(stretch, standard) if self._folds else ([], standard)
+            own = tuple(
+                run.follow(zip(stretch, states if shown else repeat(bare), strict=False), values)
+                for run, shown, values in zip(self._runs, self._is_shown, own, strict=True)
+            )
         return Frame(standard, own)
 
-    def _stretches(self, events: Iterable[PolicyEvent]) -> Iterator[Sequence[PolicyEvent]]:
-        if isinstance(events, list) and len(events) <= self._stretch:
-            yield events
-            return
-        waiting = iter(events)
-        while stretch := list(islice(waiting, self._stretch)):
-            yield stretch
+
+def _stretches(events: Iterable[PolicyEvent]) -> Iterator[Sequence[PolicyEvent]]:
+    if isinstance(events, list) and len(events) <= _STRETCH:
+        yield events
+        return
+    waiting = iter(events)
+    while stretch := list(islice(waiting, _STRETCH)):
+        yield stretch
 
 
 def _fold(

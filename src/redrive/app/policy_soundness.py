@@ -6,15 +6,17 @@ Source: DESIGN.md §7 "Purity": every fire and a seeded 1 % are judged twice.
 """
 
 import zlib
+from collections.abc import Sequence
 from itertools import pairwise
 
 import msgspec
 
+from redrive import canonical
 from redrive.replay.policy_event import PolicyEvent
-from redrive.replay.policy_state import State
+from redrive.replay.policy_state import StandardState
+from redrive.replay.standard_fold import snapshot
 
 RECHECK_SHARE = 100
-_encode = msgspec.json.Encoder().encode
 
 
 class Print(msgspec.Struct, frozen=True, gc=False):
@@ -24,20 +26,21 @@ class Print(msgspec.Struct, frozen=True, gc=False):
     event: bytes
 
 
-def print_of(state: State, event: PolicyEvent) -> Print:
-    """Write state and event down, to see whether a policy changed them."""
-    own = repr(sorted(state.own.items())) if state.own else ""
-    try:
-        standard = _encode(state.standard)
-    except (TypeError, ValueError, OverflowError):  # an inferred value that JSON has no form for
-        standard = repr(state.standard).encode("utf-8", "backslashreplace")
-    return Print(standard + own.encode("utf-8", "backslashreplace"), _encode(event))
+def print_of(standard: StandardState, own: str, event: PolicyEvent) -> Print:
+    """Write state and event down, to see whether a policy changed them.
+
+    Args:
+        standard: the standard state.
+        own: the values of the policy's own reducers, as Python writes them.
+        event: the event.
+    """
+    written = own.encode("utf-8", "backslashreplace")
+    return Print(canonical.encode(snapshot(standard)) + written, canonical.encode(event))
 
 
-def find_change(prints: tuple[Print | None, ...]) -> str | None:
+def find_change(prints: Sequence[Print]) -> str | None:
     """Name what changed between prints that follow each other: `event`, `state` or nothing."""
-    known = [seen for seen in prints if seen is not None]
-    for first, second in pairwise(known):
+    for first, second in pairwise(prints):
         if first != second:
             return "event" if first.event != second.event else "state"
     return None

@@ -12,15 +12,18 @@ import signal
 import sys
 from collections.abc import Callable, MutableSequence
 from pathlib import Path
-from types import TracebackType
+from types import CodeType, TracebackType
 from typing import Any
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, UnsetType
+from msgspec.structs import replace
 
 from redrive import canonical
+from redrive.app.hook_policy import HOOK, HookCode, HookPolicy
 from redrive.app.policy_judging import LivePolicy
 from redrive.app.policy_messages import (
+    NOBODY,
     Answer,
     Finished,
     FromWorker,
@@ -31,18 +34,20 @@ from redrive.app.policy_messages import (
     Run,
     decode_to_worker,
     frame,
+    policy_word,
+    raw_bytes,
     split_frame,
 )
 from redrive.app.policy_recording import Recording, held_recording, open_recording
 from redrive.app.policy_session import SessionReplay
 from redrive.compare.policy_report import PolicyFault
-from redrive.errors import PluginError, PurityFault, RedriveError
+from redrive.errors import PluginError, PurityFault, RedriveError, TamperError
 from redrive.policies.inferences import INFERENCES
 from redrive.record.trajectory import build_trajectory
 from redrive.replay.policy import Policy, PolicySpec, read_spec
 from redrive.replay.policy_event import PolicyEvent
 from redrive.replay.policy_state import State
-from redrive.sandbox.limits import set_limits
+from redrive.sandbox.limits import end_with, set_limits
 from redrive.sandbox.loading import fault_place, import_declared, import_policy
 from redrive.sandbox.refused import LET_THROUGH
 from redrive.sandbox.sealed import Sealed
@@ -92,89 +97,135 @@ class Worker:
             else open_store(Path(load.store), create=False, read_only=True)
         )
         self._policies: list[LivePolicy] = []
+        self._hooks: dict[int, HookPolicy] = {}
+        self._numbers: list[int] = []  # of the policies that were loaded, among those asked for
 
     def prepare(self) -> Loaded:
         """Import libraries, seal the process, load the policies."""
-        faults: list[PolicyFault | None] = [None for _ in self._load.policies]
+        broken = self._load.broken
+        faults = [broken.get(number) for number in range(len(self._load.policies))]
         for number, code in enumerate(self._load.policies):
+            self._status[0] = policy_word(number)
             try:
-                import_declared(code.libraries)
+                import_declared(() if faults[number] else code.libraries)
             except PluginError as error:
                 faults[number] = PolicyFault("error", error.message, error.where)
+        self._status[0] = policy_word(NOBODY)
         if self._load.memory_bytes:
             set_limits(self._load.memory_bytes)
         sealed = seal()
         specs: list[PolicySpec | None] = []
         wrong: list[tuple[str, str] | None] = []
         for number, code in enumerate(self._load.policies):
+            self._status[0] = policy_word(number)
             found = faults[number] or self._find_policy(sealed, code)
             faults[number] = found if isinstance(found, PolicyFault) else None
             wrong.append((found.message, found.hint) if isinstance(found, PluginError) else None)
             specs.append(found.spec if isinstance(found, LivePolicy) else None)
             if isinstance(found, LivePolicy):
+                if not isinstance(code.hook, UnsetType):
+                    self._hooks[len(self._policies)] = _hook_of(code)
                 self._policies.append(found)
+                self._numbers.append(number)
+        self._status[0] = policy_word(NOBODY)
         return Loaded(tuple(specs), tuple(faults), tuple(wrong), tuple(LET_THROUGH))
 
     def _find_policy(
         self, sealed: Sealed, code: PolicyCode
     ) -> LivePolicy | PolicyFault | PluginError:
         """Load a policy; code that breaks down is a fault, a wrong declaration an error."""
+        found: LivePolicy | PolicyFault | PluginError
         try:
-            return _load_policy(sealed, code)
+            found = _load_policy(sealed, code)
         except PurityFault as error:
-            return PolicyFault("stand-in", error.what, error.where)
+            found = PolicyFault("stand-in", error.what, error.where)
         except PluginError as error:
-            if error.where:
-                return PolicyFault("error", error.message, error.where)
-            return error
+            found = PolicyFault("error", error.message, error.where) if error.where else error
+        # Taken here, or the next policy would be blamed for them.
+        violations = sealed.take_violations()
+        if violations and not isinstance(found, PolicyFault):
+            first = violations[0]
+            what = f"{first.what}, and swallowed the refusal"
+            found = PolicyFault("stand-in", what, f"{first.file}:{first.line}")
+        return found
 
     def replay(self, run: Run) -> Finished:
         """Replay one session; what is wrong with its record is told, not raised."""
         try:
             recording, head = self._open(run)
         except RedriveError as error:
-            return Finished(run.session_id, run.number, error=error.message)
-        session = SessionReplay(
-            recording,
-            self._policies,
-            ask=self._ask_for(run.session_id),
-            status=self._status,
-            dropped=run.dropped,
-            recheck_all=self._load.recheck_all,
-        )
+            return _unreplayable(run, error)
+        except msgspec.DecodeError as error:
+            return Finished(run.session_id, run.number, error=f"no event: {error}")
         try:
+            session = SessionReplay(
+                recording,
+                self._policies,
+                ask=self._ask_for(run.session_id),
+                status=self._status,
+                dropped=run.dropped,
+                recheck_all=self._load.recheck_all,
+            )
             outcomes = session.run(run.only)
-        except (RedriveError, ValueError) as error:
-            return Finished(run.session_id, run.number, head, error=str(error).split("\n")[0])
-        has_found = any(outcome.fires for outcome in outcomes)
-        path = build_trajectory(recording.index).node_path if has_found else ()
+            has_found = any(outcome.fires for outcome in outcomes)
+            path = build_trajectory(recording.index).node_path if has_found else ()
+        except RedriveError as error:
+            return _unreplayable(run, error, head)
+        except Exception as error:  # noqa: BLE001 - stderr is sealed: this alone tells of it
+            what = _fault_of_ours(error)
+            return Finished(run.session_id, run.number, head, error=what)
         return Finished(run.session_id, run.number, head, path, len(recording), outcomes)
 
     def _open(self, run: Run) -> tuple[Recording, str]:
-        session_id, store = run.session_id, self._store
         if run.lines is not None:
-            return held_recording(session_id, [_decode_event(line) for line in run.lines]), ""
-        if store is None:
+            return held_recording(run.session_id, [_decode_event(line) for line in run.lines]), ""
+        if self._store is None:
             raise RedriveError("no store is open")
-        return open_recording(store, session_id)
+        return open_recording(self._store, run.session_id)
 
     def _ask_for(self, session_id: str) -> Any:
         def ask(policy: int, kind: str, name: str, event: PolicyEvent, state: State) -> Raw | str:
+            ref, asked = f"{session_id}#{event.id}", self._numbers[policy]
+            if kind == HOOK:
+                # As a text, since it may hold lone surrogates, which no frame does.
+                told = self._hooks[policy].request(event, state).decode()
+                request = Raw(msgspec.json.encode(told))
+                return self._outside(Outside(asked, kind, name, ref, request))
             if self._load.is_strict:
                 return f"strict mode, and no recorded inference {name}"
             inference = INFERENCES.get(name)
             if inference is None:
                 return f"no inference named {name}"
             question = inference.ask(event, state)
+            # A model is asked in UTF-8, which holds no half of a surrogate pair.
+            question = replace(question, text=canonical.escape_surrogates(question.text))
             request = Raw(canonical.encode(question))
-            ref = f"{session_id}#{event.id}"
-            self._channel.send(Outside(policy, kind, name, ref, request))
-            answer = self._channel.receive()
-            if not isinstance(answer, Answer) or answer.value is None:
-                return getattr(answer, "missing", None) or "no answer"
-            return answer.value
+            return self._outside(Outside(asked, kind, name, ref, request))
 
         return ask
+
+    def _outside(self, question: Outside) -> Raw | str:
+        """Ask the replay, and wait for its answer."""
+        self._channel.send(question)
+        answer = self._channel.receive()
+        if not isinstance(answer, Answer) or isinstance(answer.value, UnsetType):
+            return getattr(answer, "missing", None) or "no answer"
+        return answer.value
+
+
+def _unreplayable(run: Run, error: RedriveError, head: str = "") -> Finished:
+    is_tampered = isinstance(error, TamperError)
+    return Finished(run.session_id, run.number, head, error=error.message, is_tampered=is_tampered)
+
+
+def _fault_of_ours(error: Exception) -> str:
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    place = (
+        "" if last is None else f" at {last.tb_frame.f_globals.get('__name__')}:{last.tb_lineno}"
+    )
+    return f"a fault of redrive itself: {type(error).__name__}: {error}{place}".split("\n")[0]
 
 
 def _open_status(descriptor: int | None) -> MutableSequence[int]:
@@ -185,29 +236,42 @@ def _open_status(descriptor: int | None) -> MutableSequence[int]:
     return words  # type: ignore[no-any-return]
 
 
+def _hook_of(code: PolicyCode) -> HookPolicy:
+    return HookPolicy(msgspec.json.decode(raw_bytes(code.hook), type=HookCode))
+
+
 def _load_policy(sealed: Sealed, code: PolicyCode) -> LivePolicy:
-    assert code.code is not None  # noqa: S101 - hooks have an adapter of their own
-    loaded = import_policy(sealed, code.code, code.attribute, libraries=code.libraries)
-    make: Callable[[], Any] = loaded if isinstance(loaded, type) else lambda: loaded
-    files = (code.code.file, *[file for file, _ in code.code.siblings.values()])
+    if code.code is None:
+        hook = _hook_of(code)
+        return LivePolicy(lambda: lambda: _hook_of(code), read_spec(hook), lambda _: "", sealed)
+    source, compiled = code.code, dict[str, CodeType]()
+    files = (source.file, *[file for file, _ in source.siblings.values()])
+
+    def load() -> Callable[[], Any]:
+        loaded = import_policy(
+            sealed, source, code.attribute, libraries=code.libraries, compiled=compiled
+        )
+        return loaded if isinstance(loaded, type) else lambda: loaded
 
     def place(trace: TracebackType | None) -> str:
         file, line = fault_place(trace, *files)
         return f"{file}:{line}"
 
+    make = load()
     try:
-        policy = make()
-    except Exception as error:
-        where = place(error.__traceback__)
-        raise PluginError(
-            f"cannot be made: {type(error).__name__}: {error}", where=where
-        ) from error
-    if not isinstance(policy, Policy):
-        raise PluginError(
-            f"{code.attribute} in {code.source} is no policy",
-            hint="derive it from redrive.policy.Policy",
-        )
-    return LivePolicy(make, read_spec(policy), place, sealed)
+        with sealed:
+            policy = make()
+        if isinstance(policy, Policy):
+            return LivePolicy(load, read_spec(policy), place, sealed)
+    except (PluginError, PurityFault):
+        raise
+    except BaseException as error:
+        what = f"cannot be made: {type(error).__name__}: {error}".split("\n")[0]
+        raise PluginError(what, where=place(error.__traceback__)) from error
+    raise PluginError(
+        f"{code.attribute} in {code.source} is no policy",
+        hint="derive it from redrive.policy.Policy",
+    )
 
 
 def main() -> int:
@@ -220,10 +284,17 @@ def main() -> int:
     load = channel.receive()
     if not isinstance(load, Load):
         return 1
+    if load.lifeline_fd is not None:
+        end_with(load.lifeline_fd)
     worker = Worker(channel, load)
     channel.send(worker.prepare())
     while isinstance(message := channel.receive(), Run):
-        channel.send(worker.replay(message))
+        finished = worker.replay(message)
+        try:
+            channel.send(finished)
+        except (TypeError, ValueError, OverflowError) as error:  # it has no JSON form: none is sent
+            what = _fault_of_ours(error)
+            channel.send(Finished(message.session_id, message.number, error=what))
     return 0
 
 

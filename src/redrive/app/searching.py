@@ -6,7 +6,7 @@ counted, never silently left out.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, assert_never
 
@@ -23,6 +23,12 @@ MAX_CHARS = 1024 * 1024
 _AROUND_CHARS = 120
 
 Texts = Iterator[tuple[str, str]]
+# Gives the part of a text between two places, as it may be shown.
+Part = Callable[[int, int], str]
+
+
+def _plain_parts(text: str, name: str) -> Part:  # noqa: ARG001 - as a redactor's
+    return lambda start, end: text[start:end]
 
 
 def compile_pattern(pattern: str, *, is_fixed: bool, ignore_case: bool) -> "re.Pattern[str]":
@@ -44,10 +50,15 @@ def compile_pattern(pattern: str, *, is_fixed: bool, ignore_case: bool) -> "re.P
 
 @dataclass(slots=True)
 class Search:
-    """One search; the counts are right once `matches` is exhausted."""
+    """One search; the counts are right once `matches` is exhausted.
+
+    What is searched is the evidence; what is shown of it is what `parts` gives, which sees the
+    whole text before a line is cut out of it.
+    """
 
     pattern: "re.Pattern[str]"
     tool: str | None = None
+    parts: Callable[[str, str], Part] = _plain_parts
     n_sessions: int = 0
     n_events: int = 0
     n_matches: int = 0
@@ -106,14 +117,21 @@ class Search:
         return tool is None and event.call_id is not None and event.call_id in self._calls
 
     def _in_text(self, name: str, text: str, tool: str | None) -> Iterator["_Found"]:
+        part: Part | None = None
+        place = 0
         for number, line in enumerate(text.split("\n"), 1):
             match = self.pattern.search(line)
             if match is not None:
-                yield _Found(name, number, line, match.start(), match.end(), tool)
+                part = part or self.parts(text, name)
+                yield _Found(name, number, len(line), place, match.start(), match.end(), part, tool)
+            place += len(line) + 1
 
     def _view(self, event: Event, found: "_Found", places: Places) -> MatchView:
         begin = max(0, found.start - _AROUND_CHARS)
-        end = min(len(found.line), found.end + _AROUND_CHARS, begin + 8 * _AROUND_CHARS)
+        end = min(found.n_chars, found.end + _AROUND_CHARS, begin + 8 * _AROUND_CHARS)
+        at = found.line_start
+        before = found.part(at + begin, at + found.start)
+        matched = found.part(at + begin, at + min(found.end, end))
         return MatchView(
             session_id=event.session_id,
             seq=event.seq,
@@ -121,9 +139,9 @@ class Search:
             actor=event.actor,
             field=found.name,
             line=found.number,
-            text=found.line[begin:end],
-            start=found.start - begin,
-            end=min(found.end, end) - begin,
+            text=found.part(at + begin, at + end),
+            start=min(len(before), len(matched)),
+            end=len(matched),
             ts=time_of(event),
             step=places.step_of(event.seq),
             node_id=places.node_id(event.seq),
@@ -134,13 +152,15 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """The first match on a line: which field, which line, where."""
+    """The first match on a line: which field, which line, where in the field and in the line."""
 
     name: str
     number: int
-    line: str
+    n_chars: int
+    line_start: int
     start: int
     end: int
+    part: Part
     tool: str | None
 
 

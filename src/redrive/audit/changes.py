@@ -6,6 +6,7 @@ Source: DESIGN.md §7, state level L0.
 """
 
 import re
+from collections.abc import Sequence
 from posixpath import normpath
 
 from redrive.audit.arguments import arguments_of
@@ -23,24 +24,23 @@ def changed_paths(call: ToolCall) -> tuple[str, ...]:
     """List the paths that a call writes, normalised, each once, in order; at most 200.
 
     File tools name them in arguments, patches in their text; of a shell command only the targets
-    of redirections outside quotes of its first line are read, which is a hint and no proof.
+    of redirections outside quotes of its first line are read, which is a hint and no proof; in code
+    of a language, `>` compares.
     """
     rule = judge_tool(call.tool, {}).rule
     if rule.category not in (Category.FILE_WRITE, Category.COMMAND):
         return ()
+    arguments = arguments_of(call)
+    if rule.reads_if is not None and arguments.get(rule.reads_if[0]) in rule.reads_if[1]:
+        return ()
     told = told_of(call, rule)
-    patched = patched_paths(told)
-    if patched:
-        found = list(patched)
-    elif rule.category is Category.COMMAND:
-        found = _redirected(told)
-    else:
-        arguments = arguments_of(call)
-        values = [told, *[arguments[name] for name in _EXTRA if name in arguments]]
-        found = [value for value in values if isinstance(value, str)]
-        if rule.reads_if is not None and arguments.get(rule.reads_if[0]) in rule.reads_if[1]:
-            return ()
-    named = [normpath(path) for path in found if path and len(path) <= _MAX_PATH_CHARS]
+    found: Sequence[object] = patched_paths(told)
+    if not found and rule.category is Category.COMMAND:
+        found = _redirected(told) if "code" not in arguments else ()
+    elif not found:
+        found = [arguments.get(name) for name in dict.fromkeys((*rule.told_by, *_EXTRA))]
+    texts = [path for path in found if isinstance(path, str)]
+    named = [normpath(path) for path in texts if path and len(path) <= _MAX_PATH_CHARS]
     return tuple(dict.fromkeys(path for path in named if "\n" not in path))[:_MAX_PATHS]
 
 
@@ -49,7 +49,11 @@ def _redirected(command: str) -> list[str]:
     return [path for path in _REDIRECT.findall(line) if not path.startswith("/dev/")]
 
 
+def inside(path: str, cwd: str | None) -> str:
+    """Give a path as seen from the working folder; one outside it as it is."""
+    return path.removeprefix(cwd.rstrip("/") + "/") if cwd else path
+
+
 def module_of(path: str, cwd: str | None = None) -> str:
     """Name the module that a path belongs to: its folder below `cwd`; `.` for the top."""
-    inside = path.removeprefix(cwd.rstrip("/") + "/") if cwd else path
-    return inside.rpartition("/")[0] or "."
+    return inside(path, cwd).rpartition("/")[0] or "."

@@ -31,6 +31,7 @@ _CONDITIONS = {
     "sandbox_permissions": "sandbox permissions: {}",
     "justification": "justification: {}",
 }
+_BACKGROUND = ("run_in_background", "is_background")
 _EXIT_CODE = re.compile(r"(?:Error: |<error>)?Exit code:? (-?\d{1,10})\b")
 _EXIT_KEYS = ("exit_code", "exitCode", "returncode", "return_code")
 # What a result says when its call was not let through and no permission event tells so.
@@ -118,6 +119,12 @@ def _patched(text: str) -> tuple[str, ...]:
 def patched_paths(text: str) -> tuple[str, ...]:
     """List the paths that an `apply_patch` text adds, updates, deletes or moves to."""
     return tuple(match[3].strip() for match in _PATCHED.finditer(text))[:_MAX_PATHS]
+
+
+def is_in_background(call: ToolCall) -> bool:
+    """Say whether a call only starts something: its result does not tell how that ends."""
+    arguments = arguments_of(call)
+    return any(arguments.get(name) is True for name in _BACKGROUND)
 
 
 def _conditions(arguments: Mapping[str, Any]) -> list[str]:

@@ -99,9 +99,11 @@ _INTERPRETERS = re.compile(r"(?:python|pypy)[0-9.]*$")
 _TEST_SCRIPT = re.compile(r"(?:test|tests|run[-_]?tests?)(?:[-_.]\w+)*\.(?:sh|py|js|ts|rb)$")
 _FAILED = re.compile(
     r"\b[1-9][0-9]*\s+(?:tests? )?(?:failed|failures?|failing|errors?)\b"
-    r"|\b(?:failures|failed|errors)[:=]\s*[1-9]"
+    r"|\b(?:failures|failed|errors|Failures|Failed|Errors)[:=]\s*[1-9]"
+    r"|^not ok \d|^# fail [1-9]|^\s*[1-9][0-9]* fail$"
     r"|^(?:FAIL|FAILED|ERROR|ERRORS)\b|\btest result: FAILED|\bnpm ERR!|^E {3}"
-    r"|\bBUILD FAILED\b|\b(?:build|compilation) failed\b|\bTraceback \(most recent call last\)"
+    r"|\b(?:BUILD|TEST) FAIL(?:ED|URE)\b|\b(?:build|compilation) failed\b"
+    r"|\bTraceback \(most recent call last\)"
     r"|^make(?:\[\d+\])?: \*\*\*|\berror(?:\[[A-Z]?\d+\]| TS\d+)?: ",
     re.MULTILINE,
 )
@@ -137,9 +139,9 @@ def _checks(words: Sequence[str]) -> Iterator[Check]:
         yield from _subcommand(_WORDS[name], rest)
     elif _TEST_SCRIPT.match(name):
         yield Check.TEST
-    elif name in ("bash", "sh", "zsh", "node", "ruby", "bun", "deno") and rest:
-        script = basename(_without_options(rest)[0]) if _without_options(rest) else ""
-        if _TEST_SCRIPT.match(script):
+    elif name in ("bash", "sh", "zsh", "node", "ruby"):
+        script = next(iter(_without_options(rest)), "")
+        if _TEST_SCRIPT.match(basename(script)) or (name == "node" and "--test" in rest):
             yield Check.TEST
 
 

@@ -23,15 +23,16 @@ class Exit(IntEnum):
 
 MEANINGS = {
     Exit.DONE: "done; nothing found that the verb is there to find",
-    Exit.FINDING: "a finding: a divergence, an unequal diff",
+    Exit.FINDING: "a finding: a divergence, an unequal diff, a policy that fires under"
+    " --fail-on-fire, a failed gate",
     Exit.USAGE: "usage: no such file, a folder without sessions, unknown format, ambiguous prefix,"
     " bad spec",
     Exit.OPEN: "open trajectory, insufficient evidence, inconclusive",
     Exit.INELIGIBLE: "ineligible workflow",
     Exit.CEILING: "ceiling reached",
     Exit.UNUSABLE: "unreadable, empty or foreign file named by the user; store newer, locked,"
-    " damaged or read-only; model refused, failed or half an answer; plug-in fault",
-    Exit.VIOLATED: "containment or invariant violated, tampering found",
+    " damaged or read-only; model refused, failed or half an answer; plug-in or policy fault",
+    Exit.VIOLATED: "containment or invariant violated, fault of a gate, tampering found",
     Exit.INTERRUPTED: "interrupted; what was done so far is stored",
 }
 PRECEDENCE = (

@@ -6,6 +6,7 @@ A verb's module is imported only when it is asked for. No traceback reaches a us
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
@@ -15,6 +16,9 @@ import click
 from redrive.cli import output
 from redrive.cli.exits import MEANINGS, Exit
 from redrive.errors import RedriveError, UsageError
+from redrive.reports.redact import Redactor
+from redrive.stores.locate import find_home
+from redrive.stores.redaction_key import RedactionKey, load_key
 
 DEBUG_ENV = "REDRIVE_DEBUG"
 VERBS = {
@@ -83,7 +87,11 @@ def run(arguments: Sequence[str]) -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     wants_json = "--json" in arguments and sys.stdout is not None
     try:
-        return _invoke(arguments)
+        key = load_key(os.environ, find_home)
+        output.use_redactor(Redactor(key.key))
+        code = _invoke(arguments)
+        _tell_of_key(key)
+        return code
     except (KeyboardInterrupt, click.Abort):
         output.say("redrive: interrupted; what was finished before is stored")
         return Exit.INTERRUPTED
@@ -98,10 +106,16 @@ def run(arguments: Sequence[str]) -> int:
         output.drop_stdout()
         output.say(f"redrive: stdout cannot be written: {error.strerror}")
         return Exit.UNUSABLE
-    except Exception as error:  # the last door: a fault of redrive itself
+    except Exception as error:  # noqa: BLE001 - the last door: a fault of redrive itself
         if os.environ.get(DEBUG_ENV):
-            raise
+            output.say_lines(traceback.format_exc())
         return _fail(_as_internal(error), wants_json=wants_json)
+
+
+def _tell_of_key(key: RedactionKey) -> None:
+    """Say that marks match those of no other run, where there are any."""
+    if key.problem and output.redactor().n_marks:
+        output.say(f"redrive: redaction marks match no other run's: {key.problem}")
 
 
 def _invoke(arguments: Sequence[str]) -> int:

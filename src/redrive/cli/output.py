@@ -1,25 +1,34 @@
 """What reaches the terminal: documents, text, progress and the one line of an error.
 
-Text from a recording is escaped before it reaches a terminal. Progress goes to stderr, only on a
+Text from a recording is escaped before it reaches a terminal, and everything is redacted here, by
+the one redactor that `use_redactor` installs for the process. Progress goes to stderr, only on a
 terminal. Must not know any verb.
 """
 
 import contextlib
 import os
+import secrets
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
 from typing import Any
 
 from redrive import canonical
 from redrive.errors import RedriveError
 from redrive.reports.escape import escape, escape_json
+from redrive.reports.redact import Redactor
 
 __all__ = [
     "drop_stdout",
     "error_document",
     "escape",
     "progress",
+    "redactor",
     "say",
+    "say_lines",
+    "time_left",
+    "use_redactor",
     "write_bytes",
     "write_document",
     "write_json",
@@ -27,10 +36,28 @@ __all__ = [
     "write_lines",
 ]
 
+_MIN_PACE_S = 2.0
+
+
+# Streams are the process's, and so is what stands before them: no verb can forget to pass it on.
+# Until a command line installs one with the user's key, marks match nothing else.
+_INSTALLED = [Redactor(secrets.token_bytes(32))]
+_BLOCK_BYTES = 1024 * 1024
+
+
+def use_redactor(redactor: Redactor) -> None:
+    """Let everything that is written from now on go through this redactor."""
+    _INSTALLED[0] = redactor
+
+
+def redactor() -> Redactor:
+    """Give the redactor of this process, for who cuts a text before it is written."""
+    return _INSTALLED[0]
+
 
 def write_json(document: Any) -> None:
     """Write one document and nothing else to stdout; lone surrogates stay escapes."""
-    _write(canonical.encode(document) + b"\n")
+    _write(_json(document) + b"\n")
     sys.stdout.buffer.flush()
 
 
@@ -43,11 +70,11 @@ def write_document(fields: Iterable[tuple[str, Any]]) -> None:
     """
     separator = b"{"
     for key, value in fields:
-        _write(separator + canonical.encode(key) + b":")
         if isinstance(value, Iterator):
+            _write(separator + canonical.encode(key) + b":")
             _write_array(value)
         else:
-            _write(_json(value))
+            _write(separator + _member(key, value))
         separator = b","
     _write(b"{}\n" if separator == b"{" else b"}\n")
     sys.stdout.buffer.flush()
@@ -62,7 +89,14 @@ def _write_array(items: Iterator[Any]) -> None:
 
 
 def _json(value: Any) -> bytes:
-    return value if isinstance(value, bytes) else canonical.encode(value)
+    """Encode a value and redact it; bytes are JSON already."""
+    return redactor().json(value if isinstance(value, bytes) else canonical.encode(value))
+
+
+def _member(key: str, value: Any) -> bytes:
+    """Encode one field of an object; its key tells the redactor of its value."""
+    data = value if isinstance(value, bytes) else canonical.encode(value)
+    return redactor().json(b"{" + canonical.encode(key) + b":" + data + b"}")[1:-1]
 
 
 def _write(data: bytes) -> None:
@@ -72,30 +106,67 @@ def _write(data: bytes) -> None:
 
 def write_json_lines(lines: Iterable[bytes]) -> None:
     """Write JSON texts to stdout, one a line."""
-    for line in lines:
+    for line in redactor().json_lines(lines):
         _write(line + b"\n")
     sys.stdout.buffer.flush()
 
 
 def write_bytes(parts: Iterable[bytes]) -> None:
-    """Write bytes to stdout as they are."""
-    for part in parts:
-        sys.stdout.buffer.write(part)
+    """Write a stored text to stdout: secrets as marks, every other byte as it is."""
+    for block in _blocks(parts):
+        sys.stdout.buffer.write(_redact_block(block))
     sys.stdout.buffer.flush()
+
+
+def _blocks(parts: Iterable[bytes]) -> Iterator[bytes]:
+    """Cut a stream at line ends only, and not within a private key."""
+    waiting = bytearray()
+    for part in parts:
+        waiting += part
+        end = waiting.rfind(b"\n") + 1
+        key = waiting.rfind(b"-BEGIN ", 0, end)
+        if key >= 0 and len(waiting) < 4 * _BLOCK_BYTES and waiting.find(b"-END ", key) < 0:
+            end = waiting.rfind(b"\n", 0, key) + 1
+        yield bytes(waiting[:end])
+        del waiting[:end]
+    yield bytes(waiting)
+
+
+def _redact_block(block: bytes) -> bytes:
+    """Redact whole lines: those of JSON by their structure, what stands between them as text."""
+    lines = block.splitlines(keepends=True)
+    groups = groupby(lines, key=lambda line: line.lstrip()[:1] in (b"{", b"["))
+    redacted: list[bytes] = []
+    for is_json, members in groups:
+        if is_json:
+            redacted += redactor().json_lines(members)
+        else:
+            text = b"".join(members).decode("utf-8", "surrogateescape")
+            redacted.append(redactor().text(text).encode("utf-8", "surrogateescape"))
+    return b"".join(redacted)
 
 
 def write_lines(lines: Iterable[str]) -> None:
     """Write lines of text, already escaped, to stdout."""
     for line in lines:
-        data = line.encode("utf-8", "backslashreplace")
+        data = redactor().text(line).encode("utf-8", "backslashreplace")
         sys.stdout.buffer.write(data + b"\n")
     sys.stdout.buffer.flush()
 
 
 def say(line: str) -> None:
     """Write one line for people to stderr, where there is one."""
+    _say(escape(redactor().text(line)))
+
+
+def say_lines(text: str) -> None:
+    """Write lines for people, such as a traceback, to stderr, where there is one."""
+    _say(escape(redactor().text(text), keep_lines=True).rstrip("\n"))
+
+
+def _say(text: str) -> None:
     with contextlib.suppress(OSError, AttributeError):
-        sys.stderr.buffer.write(escape(line).encode("utf-8", "backslashreplace") + b"\n")
+        sys.stderr.buffer.write(text.encode("utf-8", "backslashreplace") + b"\n")
         sys.stderr.buffer.flush()
 
 
@@ -120,14 +191,30 @@ def error_document(error: RedriveError, code: int) -> dict[str, Any]:
     }
 
 
+def time_left(done: int, total: int, elapsed_s: float) -> str:
+    """Say how long the rest takes at the pace so far; empty while that is no more than a guess."""
+    if not 0 < done < total or elapsed_s < _MIN_PACE_S:
+        return ""
+    left_s = round(elapsed_s / done * (total - done))
+    minutes = f"{left_s // 60} min " if left_s >= 60 else ""
+    return f", about {minutes}{left_s % 60} s left"
+
+
 def progress(label: str) -> Callable[[int, int, str], None]:
-    """Give a reporter (done, total, name) that draws on stderr where that is a terminal."""
+    """Give a reporter (done, total, name) that draws on stderr where that is a terminal.
+
+    After two seconds it says how long the rest will take, if it goes on as it did.
+    """
     if sys.stderr is None or not sys.stderr.isatty():
         return lambda done, total, name: None  # noqa: ARG005 - the reporter's signature
 
+    started = time.monotonic()
+
     def draw(done: int, total: int, name: str) -> None:
-        tail = escape(name)[-60:]
-        sys.stderr.write(f"\r\x1b[2K{label} {done}/{total} {tail}" if name else "\r\x1b[2K")
+        left = time_left(done, total, time.monotonic() - started)
+        tail = escape(redactor().text(name))[-60:]
+        line = f"{label} {done}/{total}{left} {tail}" if name else ""
+        sys.stderr.write(f"\r\x1b[2K{line}")
         sys.stderr.flush()
 
     return draw

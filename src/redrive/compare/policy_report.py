@@ -30,6 +30,7 @@ class FireView(msgspec.Struct, frozen=True):
         seq, step, actor, node_id, kind, ts, tool, call_id: where the event stands.
         context: one redacted excerpt of the event: the command, the arguments, the text.
         before: redacted excerpts of up to five earlier events of its path, oldest first.
+        asked: a redacted excerpt of what a person said last before it, on its path.
         dedup_key: the policy's own key of repetition; absent: none.
         suppressed_by: event_ref of the fire that holds it back; absent on a fire.
         inferences: name → value of the L2 inferences that it rests on.
@@ -53,6 +54,7 @@ class FireView(msgspec.Struct, frozen=True):
     call_id: str | None
     context: str
     before: tuple[str, ...] = ()
+    asked: str = ""
     dedup_key: str | None = None
     suppressed_by: str | None = None
     inferences: dict[str, Any] = {}
@@ -110,10 +112,11 @@ class SessionFires(msgspec.Struct, frozen=True):
 
 
 class Unreplayable(msgspec.Struct, frozen=True):
-    """A session that could not be replayed, and why."""
+    """A session that could not be replayed, and why; `is_tampered`: it does not match its seal."""
 
     session_id: str
     reason: str
+    is_tampered: bool = False
 
 
 class PolicyReport(msgspec.Struct, frozen=True):
@@ -169,6 +172,7 @@ class PolicyDocument(msgspec.Struct, frozen=True):
         is_partial: whether it was interrupted; then `sessions_left` names what was not replayed.
         branches: `head` or `all`: which fires the exit code, `--max-fires` and JUnit look at.
         sessions: ids of the replayed sessions, in order.
+        heads: session id → the store's head digest of what was read.
         nets: the purity nets that were on.
         lets_through: what the nets do not catch.
         redaction: version of the rules that texts were redacted by.
@@ -180,6 +184,7 @@ class PolicyDocument(msgspec.Struct, frozen=True):
     branches: str = "head"
     is_partial: bool = False
     sessions_left: tuple[str, ...] = ()
+    heads: dict[str, str] = {}
     nets: tuple[str, ...] = ()
     lets_through: tuple[str, ...] = ()
     redaction: str = ""

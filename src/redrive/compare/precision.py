@@ -28,6 +28,16 @@ class Label(msgspec.Struct, frozen=True):
     label: str
 
 
+class Drawn(msgspec.Struct, frozen=True):
+    """A sample as the figures need it: `drawn` of `population` fires; without an id, none yet."""
+
+    policy: str
+    version: str
+    sample: str | None
+    population: int
+    drawn: int
+
+
 class GateBound(msgspec.Struct, frozen=True):
     """Precision where a bound decides: k true of n labelled; what is not settled counts as false.
 
@@ -174,48 +184,27 @@ def settle(labels: Collection[str]) -> str | None:
     return label if 2 * count > len(labels) else None
 
 
-def judge_precision(
-    labels: Sequence[Label],
-    *,
-    policy: str,
-    version: str,
-    sample: str | None,
-    population: int,
-    drawn: int,
-    confidence: float = 0.95,
-) -> Precision:
+def judge_precision(labels: Sequence[Label], sample: Drawn, confidence: float = 0.95) -> Precision:
     """Say what the labels of one sample say of a policy.
 
     Args:
         labels: oldest first; of one rater on one fire the last one counts.
-        policy: which policy fired.
-        version: of the policy.
-        sample: id of the sample.
-        population: fires that the sample was drawn from.
-        drawn: fires in the sample.
+        sample: what was labelled.
         confidence: of the interval.
     """
-    newest: dict[tuple[str, str], str] = {}
-    changed = 0
-    for label in labels:
-        before = newest.setdefault((label.event_ref, label.rater), label.label)
-        changed += before != label.label
-        newest[label.event_ref, label.rater] = label.label
-    said: dict[str, dict[str, str]] = {}
-    for (ref, rater), word in newest.items():
-        said.setdefault(ref, {})[rater] = word
+    said, changed = _newest(labels)
     settled = Counter(settle(list(by_rater.values())) for by_rater in said.values())
     k, n = settled["true"], settled["true"] + settled["false"]
     low, high = clopper_pearson(k, n, confidence) if n else (None, None)
     both = _two_raters(said)
     pairs = _double_labels(said, both)
     return Precision(
-        policy=policy,
-        version=version,
-        sample=sample,
-        population=population,
-        drawn=drawn,
-        raters=tuple(sorted({rater for _, rater in newest})),
+        policy=sample.policy,
+        version=sample.version,
+        sample=sample.sample,
+        population=sample.population,
+        drawn=sample.drawn,
+        raters=tuple(sorted({rater for by_rater in said.values() for rater in by_rater})),
         n_labelled=len(said),
         n_true=k,
         n_false=settled["false"],
@@ -230,8 +219,19 @@ def judge_precision(
         agreement_ac1=gwet_ac1(pairs),
         n_double=len(pairs),
         at_gate=_at_gate(k, len(said), confidence),
-        notes=_notes(settled, len(said), population, drawn, changed),
+        notes=_notes(settled, len(said), sample, changed),
     )
+
+
+def _newest(labels: Sequence[Label]) -> tuple[dict[str, dict[str, str]], int]:
+    """Map event ref → rater → newest label, and count the labels that their rater changed."""
+    said: dict[str, dict[str, str]] = {}
+    changed = 0
+    for label in labels:
+        by_rater = said.setdefault(label.event_ref, {})
+        changed += by_rater.get(label.rater, label.label) != label.label
+        by_rater[label.rater] = label.label
+    return said, changed
 
 
 def _at_gate(k: int, n: int, confidence: float) -> GateBound | None:
@@ -259,8 +259,9 @@ def _double_labels(
 
 
 def _notes(
-    settled: "Counter[str | None]", n_labelled: int, population: int, drawn: int, changed: int
+    settled: "Counter[str | None]", n_labelled: int, sample: Drawn, changed: int
 ) -> tuple[str, ...]:
+    population, drawn = sample.population, sample.drawn
     notes = []
     if n_labelled and n_labelled == population:
         notes.append(

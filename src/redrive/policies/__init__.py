@@ -1,1 +1,1 @@
-"""Policies and inferences that ship with redrive; each enters by the door of any plug-in."""
+"""Policies that ship, and what they stand on: readers of shell commands, of SQL, of hooks."""

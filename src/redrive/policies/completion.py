@@ -23,12 +23,14 @@ class UnvalidatedCompletionNudge(Policy):
         changes, checks = state.changes, state.verification
         if not event.ends_turn or not (changes.source_at or changes.test_at):
             return None
-        if state.is_verified or not (event.text or "").strip():
+        if state.is_verified or not (event.text or state.last_text).strip():
             return None
         if not state.infer("completion_claim"):
             return None
         if checks.passed is False:
             return Notify(f"called done, and the last check failed: {checks.command}")
+        if checks.is_test_failing:
+            return Notify("called done, and the last test run failed")
         if checks.passed_at:
             return Notify("called done, and code changed after the last check that passed")
         return Notify("called done, and nothing has checked the change")

@@ -37,9 +37,9 @@ class YesOrNo(msgspec.Struct, frozen=True):
     version: str
     system: str
 
-    def ask(self, event: PolicyEvent, state: State) -> Question:  # noqa: ARG002 - the protocol's
+    def ask(self, event: PolicyEvent, state: State) -> Question:
         """Ask about the end of what was said: a claim stands at the beginning or the end."""
-        text = event.text or ""
+        text = event.text or state.last_text
         if len(text) > _TEXT_CHARS:
             half = _TEXT_CHARS // 2
             text = f"{text[:half]}\n…\n{text[-half:]}"
@@ -51,7 +51,10 @@ class YesOrNo(msgspec.Struct, frozen=True):
         Raises:
             ValueError: it is neither yes nor no.
         """
-        value = canonical.decode_value(answer)
+        try:
+            value = canonical.decode_value(answer)
+        except ValueError:  # no JSON at all
+            value = None
         word = value.get("answer") if isinstance(value, dict) else None
         if word not in ("yes", "no"):
             raise ValueError(f"neither yes nor no: {answer[:80]!r}")

@@ -3,8 +3,8 @@
 Knows envelopes alone. Must not know payloads, policies or states. What it finds is exactly what
 `folding` plans; where it is not sure of that it finds nothing, and the session is planned in full.
 It is not sure of a node that comes before its parent, of one whose events lie apart, of an answer
-with two group names, of events that supersede others, and, in sessions without links, of nodes that
-are out of order in time.
+with two group names, of a piece or result far behind its decision, of events that supersede others,
+and, in sessions without links, of nodes that are out of order in time.
 
 Source: DESIGN.md §3 "DAG first", §7 "Branches".
 """
@@ -28,11 +28,11 @@ from redrive.replay.columns import Columns
 from redrive.replay.walking import BASE, Run, Walk
 
 _NONE = -1
+_MAX_CLIMBED = 64  # stages between a late piece and its decision
 _BESIDE = IS_ATTACHED | IS_NOTE
-_CALL, _ANSWER, _MESSAGE = 32, 64, 128
-_KIND_BITS = {Kind.TOOL_CALL: _CALL, Kind.MODEL_RESPONSE: _ANSWER, Kind.USER_MESSAGE: _MESSAGE}
+_CALL = 32
 _BITS = {
-    kind: 0 if kind in SESSION_KINDS else role | _KIND_BITS.get(kind, 0)
+    kind: 0 if kind in SESSION_KINDS else role | (_CALL if kind is Kind.TOOL_CALL else 0)
     for kind, role in ROLES.items()
 }
 
@@ -138,8 +138,7 @@ class _Cutter:
             return False
         self._numbers[name] = self._latest[actor] = node
         self._actors.append(actor)
-        self._place(node, above, bits, range(start, stop))
-        return True
+        return self._place(node, above, bits, range(start, stop))
 
     def _above(self, parent: str | None, actor: str) -> int | None:
         """Give the node of the same flow that a node goes on from; -1 for none, `None` unsure."""
@@ -172,8 +171,8 @@ class _Cutter:
                 self._first_of[node] = first
         return len(named) < 2
 
-    def _place(self, node: int, above: int, bits: int, seqs: range) -> None:
-        """Put a node into the stage of its decision, or into one of its own."""
+    def _place(self, node: int, above: int, bits: int, seqs: range) -> bool:
+        """Put a node into the stage of its decision, or into one of its own; false if unsure."""
         is_decision = bool(bits & IS_DECISION)
         owner, spoken, tail = _NONE, False, _NONE
         if above != _NONE:
@@ -193,7 +192,10 @@ class _Cutter:
         else:
             self._bits[stage] |= bits
             self._spans[stage] += (seqs.start, seqs.stop)
-            tail = stage if tail == _NONE else tail
+            is_below = self._is_at_or_below(tail, stage)
+            if is_below is None:
+                return False
+            tail = tail if is_below else stage
         if is_decision:
             self._of_first[first] = stage
         self._stage.append(stage)
@@ -201,6 +203,15 @@ class _Cutter:
         self._spoken.append(spoken or bool(bits & IS_USER))
         self._owners.append(owner)
         self._decides.append(is_decision)
+        return True
+
+    def _is_at_or_below(self, stage: int, other: int) -> bool | None:
+        """Say whether a stage goes on from another, or is it; `None` where that is far to see."""
+        for _ in range(_MAX_CLIMBED):
+            if stage <= other:
+                return stage == other
+            stage = self._parents[stage]
+        return None
 
     def _open(self, tail: int, bits: int, seqs: range) -> None:
         self._parents.append(tail)
@@ -246,7 +257,7 @@ class _Cutter:
         return runs
 
     def ends(self) -> frozenset[int]:
-        """List the answers without calls that no decision followed before a user message."""
+        """List the last answers without calls that no decision followed before a user spoke."""
         kinds = self._columns.kinds
         goes_on = bytearray(len(self._parents))
         ends: list[int] = []
@@ -254,10 +265,9 @@ class _Cutter:
             bits, parent = self._bits[stage], self._parents[stage]
             is_decision = bits & IS_DECISION
             if is_decision and not bits & _CALL and not goes_on[stage]:
-                spans = self._spans[stage]
-                for start, stop in zip(spans[::2], spans[1::2], strict=True):
-                    ends += [s for s in range(start, stop) if kinds[s] is Kind.MODEL_RESPONSE]
-            if parent != _NONE and (is_decision or (goes_on[stage] and not bits & _MESSAGE)):
+                seqs = reversed(_seqs(self._spans[stage]))
+                ends.append(next(seq for seq in seqs if kinds[seq] is Kind.MODEL_RESPONSE))
+            if parent != _NONE and (is_decision or (goes_on[stage] and not bits & IS_USER)):
                 goes_on[parent] = 1
         return frozenset(ends)
 

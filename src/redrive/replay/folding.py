@@ -9,7 +9,8 @@ it, so the state before an event is the fold of its stage's chain to the root, a
 before it in its own stage: shared beginnings are folded once, whatever was rewound later.
 
 * The main path passes over sub-agents' nodes; a sub-agent's path begins with itself.
-* Inside a stage, nodes come parents first, then in order of appearance; events by seq.
+* Where a decision's pieces hang in several places, it stands where the first one does.
+* Inside a stage, nodes come parents first, else in order of appearance; events by seq.
 * What stands behind a user message belongs to no decision above it.
 * A session without links is one path per actor, in (`ts`, order of appearance).
 
@@ -45,7 +46,8 @@ class FoldPlan:
         stages: per stage its live events' seqs, in order. Stages come after those they go on from.
         parents: per stage the stage that it goes on from; -1 for the beginning of a path.
         actors: per stage its actor's number.
-        ends: per stage 1 where it is a decision without calls, after which the agent stopped.
+        ends: per stage the seq of its last answer, where it is a decision without calls after which
+            the agent stopped; else -1.
         leaves: per node its newest leaf.
     """
 
@@ -54,7 +56,7 @@ class FoldPlan:
     stages: Sequence[Sequence[int]]
     parents: Sequence[int]
     actors: Sequence[int]
-    ends: bytes
+    ends: Sequence[int]
     leaves: Sequence[int]
 
     def seqs(self) -> Iterator[int]:
@@ -102,6 +104,7 @@ class _Cutter:
         self._tails = array("i", [NONE]) * count  # per node, what a child goes on from
         self._spoken = bytearray(count)  # a user spoke since the decision above
         self._of_group: dict[int, int] = {}
+        self._depths, self._jumps = array("i"), array("i")  # per stage, to look far up in few steps
         self._latest: dict[int, int] = {}  # per actor its last node, in sessions without links
 
     def add(self, node: int, owner: int) -> None:
@@ -119,16 +122,39 @@ class _Cutter:
             group = index.node_group[owner] if role & IS_ATTACHED else NONE
         stage = self._of_group.get(group, NONE)
         if stage == NONE:
-            stage = len(self.parents)
-            self.parents.append(above)
-            self.actors.append(index.node_actor[node])
-            self._of_group[group] = stage
-            self._of_group.pop(NONE, None)
+            stage = self._begin(above, index.node_actor[node])
+            if group != NONE:
+                self._of_group[group] = stage
             self._tails[node] = stage
-        else:
-            self._tails[node] = stage if above == NONE else above
+        else:  # a piece below other nodes leads on from them, one beside the first from its stage
+            self._tails[node] = above if self._is_at_or_below(above, stage) else stage
         self.stage_of[node] = stage
         self._latest[index.node_actor[node]] = node
+
+    def _begin(self, above: int, actor: int) -> int:
+        """Begin a stage that goes on from another."""
+        stage = len(self.parents)
+        self.parents.append(above)
+        self.actors.append(actor)
+        depth, jump = 0, stage
+        if above != NONE:
+            depth, jump, far = self._depths[above] + 1, above, self._jumps[above]
+            if (
+                self._depths[above] - self._depths[far]
+                == self._depths[far] - (self._depths[self._jumps[far]])
+            ):
+                jump = self._jumps[far]
+        self._depths.append(depth)
+        self._jumps.append(jump)
+        return stage
+
+    def _is_at_or_below(self, stage: int, other: int) -> bool:
+        """Say whether a stage goes on from another, or is it. Cost: O(log n)."""
+        depth = self._depths[other]
+        while stage != NONE and self._depths[stage] > depth:
+            far = self._jumps[stage]
+            stage = far if self._depths[far] >= depth else self.parents[stage]
+        return stage == other
 
     def _above(self, node: int) -> int:
         """Give the node of the same flow that a node goes on from; -1 where its path begins."""
@@ -146,18 +172,18 @@ class _Cutter:
 
 def _find_ends(
     index: SessionIndex, stages: Sequence[Sequence[int]], parents: Sequence[int]
-) -> bytes:
-    """Mark the decisions without calls that no other decision followed before a user message."""
+) -> Sequence[int]:
+    """Find the decisions without calls that no other decision followed before a user spoke."""
     calls, answers = KIND_CODE[Kind.TOOL_CALL], KIND_CODE[Kind.MODEL_RESPONSE]
-    user = KIND_CODE[Kind.USER_MESSAGE]
-    ends = bytearray(len(stages))
+    ends = array("i", [NONE]) * len(stages)
     goes_on = bytearray(len(stages))  # a decision stands at or below, before any user message
     for stage in range(len(stages) - 1, -1, -1):
-        kinds = {index.kinds[seq] for seq in stages[stage]}
+        seqs = stages[stage]
+        kinds = {index.kinds[seq] for seq in seqs}
         is_decision = calls in kinds or answers in kinds
         if is_decision and calls not in kinds and not goes_on[stage]:
-            ends[stage] = 1
-        is_going = is_decision or (goes_on[stage] and user not in kinds)
-        if is_going and parents[stage] != NONE:
-            goes_on[parents[stage]] = 1
-    return bytes(ends)
+            ends[stage] = next(seq for seq in reversed(seqs) if index.kinds[seq] == answers)
+        if parents[stage] != NONE and (is_decision or goes_on[stage]):
+            speaks = any(index.node_role[index.event_node[seq]] & IS_USER for seq in seqs)
+            goes_on[parents[stage]] |= is_decision or not speaks
+    return ends

@@ -5,6 +5,7 @@ almost all of the old, so that a replay of 50,000 decisions can keep every state
 """
 
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Generic, Self, TypeVar
 
 import msgspec
@@ -58,7 +59,8 @@ class Table(msgspec.Struct, Generic[_K, _V], frozen=True, gc=False):
         while layers and len(layers[0]) <= len(newest):
             newest = {**layers[0], **newest}
             layers = layers[1:]
-        return type(self)((newest, *layers))
+        # Read-only, since policies are shown them, and all paths share them.
+        return type(self)((MappingProxyType(newest), *layers))
 
     def merged(self) -> dict[_K, _V]:
         """Give every value as one new mapping, keys in the order in which they were first set."""

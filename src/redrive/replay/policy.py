@@ -184,7 +184,7 @@ class PolicySpec(msgspec.Struct, frozen=True):
         return bool(self.customs) and event.kind is Kind.CUSTOM and event.name in self.customs
 
 
-def no_spec(name: str) -> PolicySpec:
+def no_spec(name: str, lane: str) -> PolicySpec:
     """Give the spec of a policy that could not be loaded, of which nothing is known."""
     return PolicySpec(
         name=name,
@@ -192,7 +192,7 @@ def no_spec(name: str) -> PolicySpec:
         on=(),
         kinds=frozenset(),
         customs=frozenset(),
-        lane=Lane.OBSERVER,
+        lane=Lane(lane),
         cooldown_ns=None,
         per_segment=None,
         critical=False,
@@ -222,8 +222,9 @@ def read_spec(policy: Policy) -> PolicySpec:
         raise _wrong(name, "is a gate that needs an inference", "a gate never rests on L2")
     if policy.critical and lane is not Lane.GATE:
         raise _wrong(name, "is critical and no gate", "only a gate can be critical")
-    for key, reducer in policy.reducers.items():
-        split_kinds(f"{name}, reducer {key}", reducer.on)
+    for word in ("needs", "notes", "libraries"):
+        _check_texts(name, word, getattr(policy, word))
+    _check_reducers(name, policy.reducers)
     return PolicySpec(
         name=name,
         version=str(policy.version),
@@ -248,11 +249,10 @@ def split_kinds(name: str, on: tuple[str, ...]) -> tuple[frozenset[Kind], frozen
     Raises:
         PluginError: a word is no kind, or one that is never offered to a policy.
     """
-    if isinstance(on, str):
-        raise _wrong(name, f"`on` is the text {on!r}", "write a tuple, such as ('tool.call',)")
+    _check_texts(name, "on", on)
     kinds, customs = set[Kind](), set[str]()
     known = {kind.value: kind for kind in Kind if kind not in NEVER_OFFERED}
-    for word in on:
+    for word in map(str, on):
         if word.startswith(CUSTOM_PREFIX) and word != CUSTOM_PREFIX:
             customs.add(word.removeprefix(CUSTOM_PREFIX))
         elif word in known:
@@ -260,6 +260,23 @@ def split_kinds(name: str, on: tuple[str, ...]) -> tuple[frozenset[Kind], frozen
         else:
             raise _wrong(name, f"no event kind {word!r}", f"kinds: {', '.join(known)}, custom:NAME")
     return frozenset(kinds), frozenset(customs)
+
+
+def _check_texts(name: str, word: str, value: object) -> None:
+    """Refuse what is no tuple of texts: one text alone would be read letter by letter."""
+    is_listed = isinstance(value, tuple | list) and all(isinstance(item, str) for item in value)
+    if not is_listed:
+        raise _wrong(name, f"`{word}` is {value!r}", "write a tuple of texts, such as ('a', 'b')")
+
+
+def _check_reducers(name: str, reducers: object) -> None:
+    if not isinstance(reducers, Mapping):
+        raise _wrong(name, f"`reducers` is {reducers!r}", "write {'NAME': Reducer()}")
+    for key, reducer in reducers.items():
+        if not isinstance(key, str) or not isinstance(reducer, Reducer):
+            found = f"reducer {key!r} is a {type(reducer).__name__}"
+            raise _wrong(name, found, "an instance of a class derived from redrive.policy.Reducer")
+        split_kinds(f"{name}, reducer {key}", reducer.on)
 
 
 def _read_lane(name: str, lane: str) -> Lane:
@@ -280,9 +297,9 @@ def _read_cooldown(name: str, seconds: object) -> int | None:
 def _read_budget(name: str, budget: object) -> int | None:
     if budget is None:
         return None
-    if not isinstance(budget, int) or budget < 1:
+    if isinstance(budget, bool) or not isinstance(budget, int) or budget < 1:
         raise _wrong(name, f"per_segment is {budget!r}", "a number of fires, from 1")
-    return int(budget)
+    return budget
 
 
 def _wrong(name: str, found: str, expected: str) -> PluginError:

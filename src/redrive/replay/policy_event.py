@@ -29,8 +29,9 @@ class PolicyEvent(Event, frozen=True, gc=False, omit_defaults=True):
     not recorded.
 
     Attributes:
-        ends_turn: of an answer, whether its decision made no call and the agent then stopped: no
-            further decision followed it before the user's next message.
+        ends_turn: whether the agent stopped here: of the last piece of an answer that made no call
+            and that no further decision followed before the user's next message. What was said may
+            stand in an earlier piece: `text`, else `state.last_text`.
     """
 
     ends_turn: bool = False
@@ -121,6 +122,15 @@ def freeze(value: Any) -> Any:
         return MappingProxyType({key: freeze(item) for key, item in value.items()})
     if isinstance(value, list):
         return tuple([freeze(item) for item in value])
+    return value
+
+
+def thaw(value: Any) -> Any:
+    """Make a frozen JSON value one that can be written again."""
+    if isinstance(value, Mapping):
+        return {key: thaw(item) for key, item in value.items()}
+    if isinstance(value, tuple):
+        return [thaw(item) for item in value]
     return value
 
 

@@ -11,6 +11,7 @@ Source: DESIGN.md §7 "State is a pure fold".
 """
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -43,13 +44,18 @@ class Turn(msgspec.Struct, frozen=True, gc=False):
 
 
 class OpenCall(msgspec.Struct, frozen=True, gc=False):
-    """A call whose result has not come yet: what it would change and check."""
+    """A call whose result has not come yet: what it would change and check.
+
+    `decision` names the decision that made it; `is_denied` says that it was not let through.
+    """
 
     call_id: str
     tool: str
+    decision: str = ""
     paths: tuple[str, ...] = ()
     check: str | None = None
     command: str = ""
+    is_denied: bool = False
 
 
 class ToolRecord(msgspec.Struct, frozen=True, gc=False):
@@ -96,6 +102,11 @@ class Verification(msgspec.Struct, frozen=True, gc=False):
     command: str = ""
     passed: bool | None = None
 
+    @property
+    def is_test_failing(self) -> bool:
+        """Whether the last test run did not pass."""
+        return self.test_ran_at > self.test_passed_at
+
 
 class Permissions(msgspec.Struct, frozen=True, gc=False):
     """What was asked, allowed and denied; `denied_tools` maps tool → moment of the last denial."""
@@ -122,11 +133,13 @@ class StandardState(msgspec.Struct, frozen=True, gc=False):
     """Everything that the standard reducers know.
 
     `moment` counts the events folded on this path: the clock of the `…_at` fields, from 1.
+    `decision` names the decision of the last answer: several answers may be pieces of one.
     """
 
     moment: int = 0
     session: SessionStarted | None = None
     actor: str = MAIN_ACTOR
+    decision: str = ""
     turn: Turn = Turn()
     open_calls: tuple[OpenCall, ...] = ()
     tools: Table[str, ToolRecord] = Table()
@@ -138,8 +151,11 @@ class StandardState(msgspec.Struct, frozen=True, gc=False):
     last_text: str = ""
 
 
-class InferenceMissing(Exception):  # noqa: N818 - a signal to the engine, not an error of a caller
-    """An L2 value is asked for and not there yet; the engine catches it."""
+class InferenceMissing(BaseException):
+    """An L2 value is asked for and not there yet; the engine catches it.
+
+    Not an `Exception`, so that a policy's own `except` cannot take a missing answer for a no.
+    """
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -158,8 +174,8 @@ class State(msgspec.Struct, frozen=True, gc=False):
     """
 
     standard: StandardState = StandardState()
-    own: Mapping[str, Any] = {}
-    inferences: Mapping[str, Any] = {}
+    own: Mapping[str, Any] = MappingProxyType({})
+    inferences: Mapping[str, Any] = MappingProxyType({})
     needs: tuple[str, ...] = ()
 
     def __getitem__(self, name: str) -> Any:
@@ -226,10 +242,14 @@ class State(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_verified(self) -> bool:
-        """Whether a check passed after the last change of code."""
+        """Whether a check passed after the last change of code, and neither it nor a test failed.
+
+        A linter that passes does not make up for the test run that failed before it.
+        """
         changes, checks = self.standard.changes, self.standard.verification
         changed_at = max(changes.source_at, changes.test_at)
-        return checks.passed_at > changed_at and checks.passed_at >= checks.failed_at
+        is_failing = checks.failed_at > checks.passed_at or checks.is_test_failing
+        return checks.passed_at > changed_at and not is_failing
 
     @property
     def permissions(self) -> Permissions:

@@ -219,7 +219,7 @@ class _Cutter:
         ]
 
     def ends(self) -> frozenset[int]:
-        """List the answers without calls that no decision followed before a user message."""
+        """List the last answers without calls that no decision followed before a user spoke."""
         kinds, ranks = self._kinds, self._ranks
         found: list[int] = []
         goes_on = bytearray(len(self._begun))
@@ -228,18 +228,13 @@ class _Cutter:
             start = self._begun[stage]
             is_going = ranks[start] == _DECISION
             if not is_going:
-                is_going = bool(goes_on[stage]) and Kind.USER_MESSAGE not in kinds[start:stop]
+                is_going = bool(goes_on[stage]) and ranks[start] != _USER
             elif not goes_on[stage] and Kind.TOOL_CALL not in kinds[start:stop]:
-                found += self._answers(start, stop)
+                places = reversed(range(start, stop))
+                last = next(p for p in places if kinds[p] is Kind.MODEL_RESPONSE)
+                found.append(self.inside[last])
             parent = self._jumps.get(stage, stage - 1)
             if is_going and parent != BASE:
                 goes_on[parent] = 1
             stop = start
         return frozenset(found)
-
-    def _answers(self, start: int, stop: int) -> list[int]:
-        return [
-            self.inside[place]
-            for place in range(start, stop)
-            if self._kinds[place] is Kind.MODEL_RESPONSE
-        ]

@@ -6,6 +6,7 @@ when its result is there: one that was denied, or that failed, changed and verif
 Source: DESIGN.md §7 "L0 mechanical, L1 heuristic".
 """
 
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -13,8 +14,8 @@ from msgspec import UnsetType
 from msgspec.structs import replace
 
 from redrive import canonical
-from redrive.audit.changes import changed_paths, module_of
-from redrive.audit.deeds import exit_code_of, is_denial, told_of
+from redrive.audit.changes import changed_paths, inside, module_of
+from redrive.audit.deeds import exit_code_of, is_denial, is_in_background, told_of
 from redrive.audit.tools import Category, judge_tool
 from redrive.audit.verification import Check, find_check, has_passed, is_source_file, is_test_file
 from redrive.record.event import (
@@ -22,6 +23,7 @@ from redrive.record.event import (
     Kind,
     ModelResponse,
     PolicyAction,
+    SessionStarted,
     StateInferred,
     ToolCall,
     ToolPermission,
@@ -32,6 +34,7 @@ from redrive.record.event import (
 )
 from redrive.record.session import FLAG_META
 from redrive.replay.persistent import Table
+from redrive.replay.policy_event import freeze, thaw
 from redrive.replay.policy_state import (
     Changes,
     Framework,
@@ -75,7 +78,7 @@ def fold_standard(state: StandardState, event: Event) -> StandardState:
         case UserMessage():
             return _user_message(state, event, payload)
         case ModelResponse():
-            return _model_response(state, payload)
+            return _model_response(state, event, payload)
         case ToolCall():
             return _tool_call(state, event, payload)
         case ToolPermission():
@@ -84,11 +87,20 @@ def fold_standard(state: StandardState, event: Event) -> StandardState:
             return _tool_result(state, event, payload)
         case StateInferred():
             value = raw_value(payload.value)
-            return replace(state, inferred=state.inferred.set(payload.name, value))
+            if isinstance(value, UnsetType):  # not recorded: that is no inference
+                return state
+            return replace(state, inferred=state.inferred.set(payload.name, freeze(value)))
         case PolicyAction():
             return replace(state, framework=_policy_action(state.framework, payload.action))
         case _:
-            return replace(state, session=payload)
+            return replace(state, session=_read_only(payload))
+
+
+def _read_only(started: SessionStarted) -> SessionStarted:
+    """Give what is known of the session so that no policy can change it."""
+    tools: Any = MappingProxyType(started.tools)
+    captures: Any = MappingProxyType(started.captures)
+    return replace(started, tools=tools, captures=captures)
 
 
 def _user_message(state: StandardState, event: Event, message: UserMessage) -> StandardState:
@@ -99,32 +111,42 @@ def _user_message(state: StandardState, event: Event, message: UserMessage) -> S
     return replace(state, turn=turn, framework=framework, inferred=Table())
 
 
-def _model_response(state: StandardState, response: ModelResponse) -> StandardState:
-    turn = replace(state.turn, decisions=state.turn.decisions + 1, is_over=True)
+def _decision_of(event: Event) -> str:
+    """Name the decision that an answer or a call is a piece of."""
+    return event.group or event.node_id
+
+
+def _model_response(state: StandardState, event: Event, response: ModelResponse) -> StandardState:
+    decision, turn = _decision_of(event), state.turn
+    if decision != state.decision or not turn.decisions:
+        turn = replace(turn, decisions=turn.decisions + 1, is_over=True)
     text = response.text[-_LAST_CHARS:] or state.last_text
-    return replace(state, turn=turn, last_text=text)
+    return replace(state, decision=decision, turn=turn, last_text=text)
 
 
 def _tool_call(state: StandardState, event: Event, call: ToolCall) -> StandardState:
     turn = replace(state.turn, calls=state.turn.calls + 1, is_over=False)
     if event.call_id is None or call.is_provider_side:
         return replace(state, turn=turn)
-    rule = judge_tool(call.tool, {}).rule
+    rule, decision = judge_tool(call.tool, {}).rule, _decision_of(event)
     command = told_of(call, rule) if rule.category is Category.COMMAND else ""
     opened = OpenCall(
-        event.call_id,
-        call.tool,
-        changed_paths(call),
-        find_check(command) if command else None,
-        command[:_COMMAND_CHARS],
+        call_id=event.call_id,
+        tool=call.tool,
+        decision=decision,
+        paths=changed_paths(call),
+        check=find_check(command) if command and not is_in_background(call) else None,
+        command=command[:_COMMAND_CHARS],
     )
-    return replace(state, turn=turn, open_calls=(*state.open_calls, opened)[-_MAX_OPEN:])
+    # An id that comes again is the newest decision's from here on.
+    others = [c for c in state.open_calls if c.call_id != event.call_id or c.decision == decision]
+    return replace(state, turn=turn, open_calls=(*others, opened)[-_MAX_OPEN:])
 
 
 def _permission(state: StandardState, event: Event, permission: ToolPermission) -> StandardState:
-    known = state.permissions
-    if permission.decision == DENIED:
-        opened = _find_open(state, event.call_id)
+    known, opened = state.permissions, _find_open(state, event.call_id)
+    is_denied = permission.decision == DENIED
+    if is_denied:
         tool = permission.tool or (opened.tool if opened else "")
         denied = known.denied_tools.set(tool, state.moment)
         known = replace(known, denied=known.denied + 1, denied_tools=denied)
@@ -132,19 +154,23 @@ def _permission(state: StandardState, event: Event, permission: ToolPermission) 
         known = replace(known, allowed=known.allowed + 1)
     else:
         known = replace(known, asked=known.asked + 1)
+    if opened is not None and opened.is_denied != is_denied:
+        told = replace(opened, is_denied=is_denied)
+        calls = tuple([told if call is opened else call for call in state.open_calls])
+        return replace(state, permissions=known, open_calls=calls)
     return replace(state, permissions=known)
 
 
 def _find_open(state: StandardState, call_id: str | None) -> OpenCall | None:
-    """Find the newest open call with an id: ids repeat in real files."""
-    return next((c for c in reversed(state.open_calls) if c.call_id == call_id), None)
+    """Find the first open call with an id; all with one id are of one decision."""
+    return next((call for call in state.open_calls if call.call_id == call_id), None)
 
 
 def _tool_result(state: StandardState, event: Event, result: ToolResult) -> StandardState:
     opened = _find_open(state, event.call_id)
     if opened is None:
         return state
-    is_denied = is_denial(result)
+    is_denied = opened.is_denied or is_denial(result)
     is_ok = result.status != "error" and not is_denied
     changes, checks = state.changes, state.verification
     if is_ok and opened.paths:
@@ -179,7 +205,7 @@ def _changed(changes: Changes, paths: tuple[str, ...], state: StandardState) -> 
     source_at, test_at = changes.source_at, changes.test_at
     for path in paths:
         files, modules = files.set(path, moment), modules.set(module_of(path, cwd), moment)
-        if is_test_file(path):
+        if is_test_file(inside(path, cwd)):
             test_at = moment
         elif is_source_file(path):
             source_at = moment
@@ -254,7 +280,7 @@ def snapshot(standard: StandardState) -> dict[str, Any]:
         "tools": {
             name: msgspec.to_builtins(record) for name, record in standard.tools.merged().items()
         },
-        "inferred": standard.inferred.merged(),
+        "inferred": thaw(standard.inferred.merged()),
         "open_calls": [call.tool for call in standard.open_calls],
     }
 

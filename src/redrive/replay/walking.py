@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from redrive.record.event import Kind
+from redrive.record.places import NONE
 from redrive.replay.folding import FoldPlan
 
 BASE = -1
@@ -37,7 +37,7 @@ class Walk:
     Attributes:
         outside: events outside the DAG, in seq order: every path begins with them.
         runs: in order; each comes after the one that it goes on from.
-        ends: answers without calls after which the agent stopped.
+        ends: the last answers of decisions without calls after which the agent stopped.
     """
 
     outside: Sequence[int]
@@ -48,15 +48,8 @@ class Walk:
 def walk_of(plan: FoldPlan) -> Walk:
     """Walk a plan stage by stage. Cost: O(n)."""
     index = plan.places.index
-    ends = [
-        seq
-        for stage, seqs in enumerate(plan.stages)
-        if plan.ends[stage]
-        for seq in seqs
-        if index.kind(seq) is Kind.MODEL_RESPONSE
-    ]
     runs = [
         Run(parent, index.actors[actor], seqs)
         for parent, actor, seqs in zip(plan.parents, plan.actors, plan.stages, strict=True)
     ]
-    return Walk(plan.outside, runs, frozenset(ends))
+    return Walk(plan.outside, runs, frozenset(plan.ends) - {NONE})

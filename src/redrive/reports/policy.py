@@ -53,10 +53,11 @@ def policy_lines(document: PolicyDocument) -> Iterator[str]:
         yield ""
         yield from _report_lines(report, document.branches)
     yield ""
-    if document.nets:
-        yield f"Purity nets {_names(document.nets)}"
+    yield f"Purity nets {_names(document.nets) or 'none were on'}"
     if document.lets_through:
-        yield f"Not caught  {_names(document.lets_through, '; ')}"
+        first, *others = document.lets_through
+        more = f"; {len(others)} more in --json and --html" if others else ""
+        yield f"Not caught  {cut(first, _TEXT_CHARS)}{more}"
     if document.redaction:
         yield f"Redacted by {_name(document.redaction)}"
     yield f"Note        {cut(document.coverage, _TEXT_CHARS)}"
@@ -124,15 +125,19 @@ def _fault_lines(faults: Sequence[PolicyFault]) -> Iterator[str]:
 
 
 def _invariant_lines(report: PolicyReport) -> Iterator[str]:
+    """Say what was violated and what held, one a line; what nothing tested stands in one."""
     checks = report.invariant_checks
+    idle = [name for name, check in checks.items() if check.status == "not_exercised"]
     for name, check in sorted(checks.items(), key=lambda item: item[1].status != "fail"):
+        if name in idle:
+            continue
         status = "VIOLATED" if check.status == "fail" else _name(check.status)
-        count = f" × {check.count}" if check.count else ""
         what = INVARIANTS.get(name, "")
-        if check.status == "not_exercised":
-            what = STATUSES["not_exercised"]
-        yield f"  invariant {_name(name)}: {status}{count}{f' ({what})' if what else ''}"
+        said = f" ({what})" if what else ""
+        yield f"  invariant {_name(name)}: {status} × {check.count}{said}"
         yield from _listed(check.violations, lambda text: [f"    {cut(text, _TEXT_CHARS)}"])
+    if idle:
+        yield f"  invariants not_exercised: {_names(idle)} ({STATUSES['not_exercised']})"
 
 
 def counting_fires(part: SessionFires, branches: str) -> Iterator[FireView]:
@@ -184,6 +189,8 @@ def _match_lines(match: FireView) -> Iterator[str]:
     yield f"    {cut(match.context, _TEXT_CHARS)}"
     if match.reason:
         yield f"    reason: {cut(match.reason, _TEXT_CHARS)}"
+    if match.asked:
+        yield f"    the user had said: {cut(match.asked, _TEXT_CHARS)}"
     for note in match.notes:
         yield f"    note: {cut(note, _TEXT_CHARS)}"
     if match.inferences:

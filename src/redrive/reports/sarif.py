@@ -1,7 +1,7 @@
-"""Writes findings as SARIF 2.1.0, the form in which code hosts show them.
+"""Writes findings as SARIF 2.1.0, which viewers and CI services of static analysis read.
 
 Knows rules and results, and how two versions of a policy become them. A place in a recording is a
-logical location: it is no line of a file.
+logical location: it is no line of a file, and a reader that wants a file shows none.
 
 Source: OASIS SARIF 2.1.0, §3.19 reportingDescriptor, §3.27 result, §3.33 logicalLocation.
 """

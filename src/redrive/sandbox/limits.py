@@ -5,7 +5,10 @@ Knows the limits of the operating system. Must not know what runs under them.
 Source: DESIGN.md §7 "Purity".
 """
 
+import fcntl
+import os
 import resource
+import signal
 from pathlib import Path
 from typing import Final
 
@@ -47,6 +50,19 @@ def set_limits(
     if mapped_bytes is None:
         problems.append("RLIMIT_AS: this platform does not say what is mapped")
     return tuple(problem for problem in problems if problem)
+
+
+def end_with(descriptor: int) -> None:
+    """Let the system end this process when the other end of a pipe is closed, whatever it is at.
+
+    Args:
+        descriptor: the reading end of a pipe into which nothing is ever written, and whose other
+            end one process alone holds: so this one does not outlive it, even in an endless loop.
+    """
+    signal.signal(signal.SIGIO, signal.SIG_DFL)  # which is to end
+    fcntl.fcntl(descriptor, fcntl.F_SETOWN, os.getpid())
+    flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
+    fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | os.O_ASYNC)
 
 
 def _mapped_bytes() -> int | None:

@@ -19,7 +19,7 @@ import msgspec
 
 from redrive import canonical
 from redrive.errors import PluginError, PurityFault, UsageError
-from redrive.sandbox.modules import find_imports, is_importable
+from redrive.sandbox.modules import find_neighbours, is_importable
 from redrive.sandbox.sealed import Sealed, make_stand_in
 
 _REFUSED_BUILTINS: Final[tuple[tuple[str, str], ...]] = (
@@ -41,13 +41,18 @@ class PolicySource(msgspec.Struct, frozen=True):
         file: the path as messages show it; also the code's file name.
         text: Python source.
         siblings: module name → (file, text), for each local module that is reached by imports.
-        package: the dotted package of an installed policy; empty for a file.
+        package: the dotted package of an installed policy; empty for a file. Only a file's siblings
+            run from their text; those of a package are read for the scan, and imported.
     """
 
     file: str
     text: str
     siblings: Mapping[str, tuple[str, str]] = {}
     package: str = ""
+
+    def find_sibling(self, name: str) -> str | None:
+        """Give the text of a module beside the policy, as `scan_source` asks for it."""
+        return self.siblings[name][1] if name in self.siblings else None
 
 
 def read_policy_file(path: Path) -> PolicySource:
@@ -59,16 +64,7 @@ def read_policy_file(path: Path) -> PolicySource:
     """
     if not path.is_file():
         raise UsageError("no such file", where=str(path), hint="PATH.py:NAME")
-    text = _read(path)
-    siblings: dict[str, tuple[str, str]] = {}
-    waiting = [text]
-    while waiting:
-        for name in find_imports(waiting.pop()):
-            beside = path.parent / f"{name}.py"
-            if name not in siblings and not is_importable(name, ()) and beside.is_file():
-                siblings[name] = (str(beside), _read(beside))
-                waiting.append(siblings[name][1])
-    return PolicySource(str(path), text, siblings)
+    return _read_policy(path, package="")
 
 
 def read_policy_module(name: str) -> PolicySource:
@@ -85,8 +81,21 @@ def read_policy_module(name: str) -> PolicySource:
         ) from error
     if found is None or not found.has_location or not str(found.origin).endswith(".py"):
         raise UsageError(f"no Python source of module {name}", hint="PATH.py:NAME or MODULE:NAME")
-    path = Path(str(found.origin))
-    return PolicySource(str(path), _read(path), package=found.parent or "")
+    return _read_policy(Path(str(found.origin)), package=found.parent or "")
+
+
+def _read_policy(path: Path, package: str) -> PolicySource:
+    text = _read(path)
+    siblings: dict[str, tuple[str, str]] = {}
+    waiting = [text]
+    while waiting:
+        for name in find_neighbours(waiting.pop(), package):
+            beside = path.parent / f"{name}.py"
+            is_shadowed = not package and is_importable(name, ())
+            if name not in siblings and not is_shadowed and beside.is_file():
+                siblings[name] = (str(beside), _read(beside))
+                waiting.append(siblings[name][1])
+    return PolicySource(str(path), text, siblings, package)
 
 
 def _read(path: Path) -> str:
@@ -113,7 +122,12 @@ def import_declared(names: Sequence[str]) -> None:
 
 
 def import_policy(
-    sealed: Sealed, source: PolicySource, name: str, *, libraries: Sequence[str] = ()
+    sealed: Sealed,
+    source: PolicySource,
+    name: str,
+    *,
+    libraries: Sequence[str] = (),
+    compiled: dict[str, CodeType] | None = None,
 ) -> Any:
     """Run a policy's module from its text, armed, and hand over the object `name`.
 
@@ -124,12 +138,13 @@ def import_policy(
         source: as read before the seal.
         name: a module-level name of the policy's file.
         libraries: the third-party modules that the policy declares; others are refused.
+        compiled: module name → code, filled here, so that a second call compiles nothing.
 
     Raises:
         PluginError: the module raised (file:line), is no Python, or has no such name.
         PurityFault: it reached, while it was loaded, for what is refused; carries `where`.
     """
-    loader = _Loader(sealed, source, libraries)
+    loader = _Loader(sealed, source, libraries, {} if compiled is None else compiled)
     try:
         module = loader.load(source.file, source.text, loader.private_name)
     except (PurityFault, KeyboardInterrupt):
@@ -169,30 +184,45 @@ def fault_place(traceback: TracebackType | None, *files: str) -> tuple[str, int]
 class _Loader:
     """Loads one policy: its built-ins, and the modules beside it that it imports."""
 
-    def __init__(self, sealed: Sealed, source: PolicySource, libraries: Sequence[str]) -> None:
+    def __init__(
+        self,
+        sealed: Sealed,
+        source: PolicySource,
+        libraries: Sequence[str],
+        compiled: dict[str, CodeType],
+    ) -> None:
         digest = canonical.text_digest(f"{source.file}\n{source.text}")[:16]
         self.private_name = f"_redrive_policy_{digest}"
         self.files = [file for file, _ in source.siblings.values()]
         self._sealed = sealed
         self._source = source
-        self._libraries = tuple(libraries)
+        self._compiled = compiled
+        own = (source.package.partition(".")[0],) if source.package else ()
+        self._libraries = (*libraries, *own)
         self._loaded: dict[str, ModuleType] = {}
         self._builtins = self._make_builtins()
 
     def load(self, file: str, text: str, name: str) -> ModuleType:
-        """Run one text as a module of that private name."""
-        code: CodeType = compile(text, file, "exec", dont_inherit=True)
+        """Run one text as a module of that private name; a second call gives the same module."""
+        if name in self._loaded:
+            return self._loaded[name]
+        code = self._compiled.get(name)
+        if code is None:
+            code = self._compiled[name] = compile(text, file, "exec", dont_inherit=True)
         self._sealed.add_policy_file(file)
         module = ModuleType(name)
         package = self._source.package
         vars(module).update(__file__=file, __package__=package, __builtins__=self._builtins)
-        # Dataclasses and structs of the file look their own module up by name.
-        sys.modules[name] = module
+        # Dataclasses and structs look their module up by name; modules may import one another.
+        self._loaded[name] = sys.modules[name] = module
         was_armed = self._sealed.is_armed
         self._sealed.is_armed = True
         try:
             # The policy's own text: running it is what the user asks for.
             exec(code, vars(module))  # noqa: S102 # nosec B102
+        except BaseException:
+            del self._loaded[name], sys.modules[name]
+            raise
         finally:
             self._sealed.is_armed = was_armed
         return module
@@ -216,11 +246,8 @@ class _Loader:
         level: int = 0,
     ) -> ModuleType:
         """Import what a policy may import: pure or declared modules, and those beside it."""
-        if level == 0 and name in self._source.siblings:
-            if name not in self._loaded:
-                file, text = self._source.siblings[name]
-                self._loaded[name] = self.load(file, text, f"{self.private_name}.{name}")
-            return self._loaded[name]
+        if level == 0 and not self._source.package and name in self._source.siblings:
+            return self.load(*self._source.siblings[name], f"{self.private_name}.{name}")
         if level == 0 and not is_importable(name, self._libraries):
             raise self._sealed.refuse(f"undeclared library: import {name}")
         return builtins.__import__(name, globals_, locals_, fromlist or (), level)

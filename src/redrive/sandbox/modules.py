@@ -17,19 +17,43 @@ def parse_policy(source: str, filename: str = "<policy>") -> ast.Module:
     """Parse source; a text that is no Python gives an empty tree, whose import then says why."""
     try:
         return ast.parse(source, filename)
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ast.Module(body=[], type_ignores=[])
 
 
-def find_imports(source: str) -> tuple[str, ...]:
-    """List the top-level names that a text imports anywhere, sorted, once each."""
-    names: set[str] = set()
-    for node in ast.walk(parse_policy(source)):
-        if isinstance(node, ast.Import):
-            names |= {alias.name.partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names.add(node.module.partition(".")[0])
+def find_neighbours(source: str, package: str = "") -> tuple[str, ...]:
+    """List the names under which a text may mean a module beside it, sorted, once each.
+
+    Args:
+        source: one that is no Python has none.
+        package: the dotted package that the text is part of; empty for a lone file.
+    """
+    names = {
+        neighbour
+        for node in ast.walk(parse_policy(source))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for neighbour in neighbours_of(node, package)
+    }
     return tuple(sorted(names))
+
+
+def neighbours_of(node: ast.Import | ast.ImportFrom, package: str) -> Iterator[str]:
+    """Yield the same of one import; whether there is such a module beside it, the caller sees."""
+    for alias in node.names:
+        if isinstance(node, ast.Import):
+            name = alias.name
+        elif node.level > 1:
+            continue
+        elif node.level == 1:
+            name = ".".join(filter(None, (package, node.module or alias.name)))
+        elif node.module == package:
+            name = f"{package}.{alias.name}"
+        else:
+            name = node.module or ""
+        if not package:
+            yield name.partition(".")[0]
+        elif name.startswith(f"{package}."):
+            yield name.removeprefix(f"{package}.").partition(".")[0]
 
 
 def is_importable(name: str, libraries: Sequence[str]) -> bool:

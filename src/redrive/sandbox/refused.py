@@ -27,6 +27,7 @@ LET_THROUGH: Final[tuple[str, ...]] = (
     "random.Random(seed): the same seed gives the same draws",
     "time.localtime, ctime and strftime of a given time: the worker runs in one time zone",
     "hash() and id(): the worker runs with PYTHONHASHSEED=0, and the static scan finds both",
+    "waiting without a clock, on a lock, a queue or select: the watchdog ends it",
     "print and log lines: they go nowhere, and the characters printed are counted",
     "coverage, where it measures the process: its own frames may read and write files",
 )

@@ -14,7 +14,13 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from redrive.sandbox import scan_tables as tables
-from redrive.sandbox.modules import POLICY_API, declared_libraries, is_declared
+from redrive.sandbox.modules import (
+    POLICY_API,
+    declared_libraries,
+    is_declared,
+    is_importable,
+    neighbours_of,
+)
 from redrive.sandbox.scan_names import find_bound_names, find_chain, find_root, is_type_checking
 
 ReadSibling = Callable[[str], str | None]
@@ -39,7 +45,7 @@ class ScanFinding(msgspec.Struct, frozen=True, order=True):
 
 
 def scan_source(
-    source: str, filename: str, read_sibling: ReadSibling | None = None
+    source: str, filename: str, read_sibling: ReadSibling | None = None, *, package: str = ""
 ) -> tuple[ScanFinding, ...]:
     """Scan a policy and, over all their imports, the modules beside it.
 
@@ -47,6 +53,7 @@ def scan_source(
         source: the policy's text; one that is no Python is a finding.
         filename: as the findings show it; modules beside it are named by its folder.
         read_sibling: gives the text of the module of that name beside the policy, or `None`.
+        package: the dotted package of an installed policy; empty for a file.
 
     Returns:
         Sorted by file and line, each once.
@@ -66,7 +73,7 @@ def scan_source(
             what = f"no Python: {getattr(error, 'msg', error)}"
             findings.add(ScanFinding(file, getattr(error, "lineno", None) or 0, what, "mend it"))
             continue
-        scan = _Scan(tree, file, libraries, read_sibling)
+        scan = _Scan(tree, file, libraries, read_sibling or _no_sibling, package)
         scan.visit(tree)
         findings |= scan.findings
         for name in sorted(scan.siblings.keys() - seen):
@@ -83,13 +90,15 @@ class _Scan(ast.NodeVisitor):
         tree: ast.Module,
         file: str,
         libraries: Sequence[str],
-        read_sibling: ReadSibling | None,
+        read_sibling: ReadSibling,
+        package: str,
     ) -> None:
         self.findings: set[ScanFinding] = set()
         self.siblings: dict[str, str] = {}
         self._file = file
         self._libraries = libraries
         self._read_sibling = read_sibling
+        self._package = package
         self._imported: dict[str, str] = {}
         self._module_names = find_bound_names(tree.body)
         self._scopes: list[frozenset[str]] = []
@@ -124,14 +133,13 @@ class _Scan(ast.NodeVisitor):
                 self._imported[alias.asname or alias.name] = full
 
     def visit_Import(self, node: ast.Import) -> None:
-        for alias in node.names:
-            self._judge_import(node, alias.name)
+        if not self._follow(node):
+            for alias in node.names:
+                self._judge_import(node, alias.name)
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
         module = node.module or ""
-        if node.level:
-            for name in [module] if module else [alias.name for alias in node.names]:
-                self._follow(name.partition(".")[0])
+        if self._follow(node) or node.level:
             return
         for alias in node.names:
             full = f"{module}.{alias.name}"
@@ -154,7 +162,7 @@ class _Scan(ast.NodeVisitor):
             if not _is_module(name):
                 mixed = tables.MIXED_MODULES.get(top, ("unknown module",))[0]
                 self._add(node, tables.IMPURE_MODULES.get(top, mixed), name, " is imported")
-        elif not self._follow(top):
+        elif top != self._package.partition(".")[0]:
             self._add(node, "undeclared library", top, " is imported")
 
     def _judge_refused(self, node: ast.AST, name: str) -> bool:
@@ -166,12 +174,16 @@ class _Scan(ast.NodeVisitor):
                 return True
         return False
 
-    def _follow(self, name: str) -> bool:
-        text = self._read_sibling(name) if self._read_sibling else None
-        if text is None:
-            return False
-        self.siblings[name] = text
-        return True
+    def _follow(self, node: ast.Import | ast.ImportFrom) -> bool:
+        """Note the modules beside the policy that are imported; tell whether no other is."""
+        followed = 0
+        for name in neighbours_of(node, self._package):
+            is_shadowed = not self._package and is_importable(name, self._libraries)
+            text = None if is_shadowed else self._read_sibling(name)
+            if text is not None:
+                self.siblings[name] = text
+                followed += 1
+        return followed == len(node.names)
 
     # -- uses of names --------------------------------------------------------------------------
 
@@ -193,10 +205,12 @@ class _Scan(ast.NodeVisitor):
         if not isinstance(node.ctx, ast.Load):
             self._judge_write(node)
         name = self._dotted(node)
-        if name:
-            self._judge_use(node, name)
-        else:
+        if not name:
             self.generic_visit(node)
+            return
+        for word in tables.ATTRIBUTES.intersection(name.split(".")):
+            self._add(node, "dynamic code", word)
+        self._judge_use(node, name)
 
     def visit_Subscript(self, node: ast.Subscript) -> None:
         if not isinstance(node.ctx, ast.Load):
@@ -326,6 +340,10 @@ class _Scan(ast.NodeVisitor):
             return
         for statement in node.orelse:
             self.visit(statement)
+
+
+def _no_sibling(_name: str) -> None:
+    return None
 
 
 def _is_module(name: str) -> bool:

@@ -57,8 +57,10 @@ def seal() -> Sealed:
     for kind, owner in REPLACED_WHOLE:
         module = sys.modules.get(owner)
         if module is not None:
-            public = [name for name in dir(module) if callable(getattr(module, name))]
-            _replace(sealed, kind, owner, [name for name in public if not name.startswith("_")])
+            # Classes stay, for `isinstance`; what they draw without a seed comes from `random`.
+            found = {name: value for name, value in vars(module).items() if callable(value)}
+            drawing = [n for n, v in found.items() if not isinstance(v, type) and n[0] != "_"]
+            _replace(sealed, kind, owner, drawing)
     _replace_if_pure(sealed)
     _replace_os(sealed)
     _replace_environment(sealed)

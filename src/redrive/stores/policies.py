@@ -65,15 +65,20 @@ class SqlitePolicyTables:
     def put_report(
         self, policy: str, version: str, digest: str, document: bytes, created_ns: int
     ) -> ReportRow:
-        """Store the JSON of a `PolicyDocument` whose reports hold this policy's."""
+        """Store the JSON of a `PolicyDocument` whose reports hold this policy's.
+
+        Returns:
+            The new row; the policy's newest one where that is equal in all but its time.
+        """
         data = zstandard.ZstdCompressor(level=3).compress(document)
+        values = (policy, version, digest, created_ns, len(document), data)
+        where = "WHERE policy = ? ORDER BY id DESC"
         with self._writing():
-            row = _append(
-                self._database,
-                StoredReport,
-                (policy, version, digest, created_ns, len(document), data),
-            )
-        return _cast(ReportRow, row)
+            last = find_row(self._database, StoredReport, where, (_safe(policy),))
+            known = None if last is None else (last.version, last.digest, last.document)
+            if last is not None and known == (_safe(version), digest, data):
+                return _cast(ReportRow, last)
+            return _cast(ReportRow, _append(self._database, StoredReport, values))
 
     def reports(self, policy: str | None = None) -> list[ReportRow]:
         """List the reports of one policy or all, newest last; cost: each is read and checked."""

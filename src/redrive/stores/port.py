@@ -221,7 +221,10 @@ class PolicyTables(Protocol):
     def put_report(
         self, policy: str, version: str, digest: str, document: bytes, created_ns: int
     ) -> ReportRow:
-        """Store the JSON of a `PolicyDocument` whose reports hold this policy's."""
+        """Store the JSON of a `PolicyDocument` whose reports hold this policy's.
+
+        Where the policy's newest report is equal in all but its time, that one is given instead.
+        """
         ...
 
     def reports(self, policy: str | None = None) -> list[ReportRow]:

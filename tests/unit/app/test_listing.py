@@ -1,6 +1,6 @@
 import sqlite3
 
-from redrive.app.listing import find_thread, list_sessions, read_opening
+from redrive.app.listing import find_task, find_thread, list_sessions, read_opening
 
 
 def session(name, **fields):
@@ -23,6 +23,12 @@ def test_sessions_are_listed_with_what_they_say_of_themselves(recorded, decision
     assert view.usage.input_tokens == 3
     assert len(view.head) == 64
     assert thread.sessions == ("interchange:s",)
+
+
+def test_a_session_s_task_is_found_by_its_id_where_it_is_stored(recorded, decision):
+    store, row = recorded(session("s", task="first line\nsecond line"), decision("d1"))
+    assert find_task(store, row.session_id) == "first line"
+    assert find_task(store, "interchange:gone") is None
 
 
 def test_without_a_stated_task_the_first_message_is_it(recorded, decision):

@@ -1,6 +1,7 @@
 """What a policy may not do is found on the short way too, and the watchdog is told beforehand."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import msgspec
@@ -8,15 +9,23 @@ import pytest
 from msgspec import Raw
 
 from redrive.app.policy_judging import LivePolicy, NoNets
-from redrive.app.policy_messages import PolicyOutcome, split_policy_word
+from redrive.app.policy_messages import (
+    NOBODY,
+    PolicyOutcome,
+    Step,
+    policy_word,
+    split_policy_word,
+)
 from redrive.app.policy_recording import held_recording
 from redrive.app.policy_session import SessionReplay
 from redrive.app.policy_soundness import drawn_seqs
 from redrive.policy import Action, Notify, Policy, PolicyEvent, Reducer, State
-from redrive.record.event import Kind, UserMessage, dump_payload
+from redrive.record.event import Kind, ModelResponse, UserMessage, dump_payload
 from redrive.replay.policy import read_spec
 from redrive.replay.policy_event import view
 from redrive.sandbox.sealed import Violation
+from tests.policy_sessions import line_of
+from tests.policy_sessions import replay as replay_here
 from tests.stored import event_at
 
 N_EVENTS = 300
@@ -45,7 +54,10 @@ def refuse(*_: object) -> Raw | str:
 def replay(
     *policies: type[Policy], nets: Any = None, status: Any = None, **options: Any
 ) -> tuple[PolicyOutcome, ...]:
-    live = [LivePolicy(p, read_spec(p()), lambda _: "here", nets or NoNets()) for p in policies]
+    live = [
+        LivePolicy(lambda p=p: p, read_spec(p()), lambda _: "here", nets or NoNets())
+        for p in policies
+    ]
     chosen = {"dropped": {}} | options
     recording = held_recording("test:a", EVENTS)
     return SessionReplay(recording, live, ask=refuse, status=status or [0], **chosen).run()
@@ -69,18 +81,18 @@ class Counts(Reducer):
         return value + 1
 
 
-def test_one_event_of_each_hundred_is_judged_twice() -> None:
+def test_one_event_of_each_hundred_is_judged_again_by_another_instance_and_a_twin() -> None:
     Quiet.judged.clear()
     assert replay(Quiet)[0].offered == N_EVENTS
     assert len(DRAWN) == 3
     assert {seq // 100 for seq in DRAWN} == {0, 1, 2}
-    assert sorted(Quiet.judged) == sorted([*range(N_EVENTS), *DRAWN])
+    assert sorted(Quiet.judged) == sorted([*range(N_EVENTS), *DRAWN, *DRAWN])
 
 
-def test_every_event_is_judged_twice_where_that_is_asked() -> None:
+def test_every_event_is_judged_again_where_that_is_asked() -> None:
     Quiet.judged.clear()
     replay(Quiet, recheck_all=True)
-    assert sorted(Quiet.judged) == sorted([*range(N_EVENTS)] * 2)
+    assert sorted(Quiet.judged) == sorted([*range(N_EVENTS)] * 3)
 
 
 def test_the_watchdog_is_told_before_each_fold_and_each_judgement() -> None:
@@ -91,7 +103,39 @@ def test_the_watchdog_is_told_before_each_fold_and_each_judgement() -> None:
     replay(Quiet, Counting, status=status)
     assert status.seen.count((0, 7)) == 1
     assert status.seen.count((1, 7)) == 2
-    assert len(status.seen) == 3 * N_EVENTS
+    judging = [seen for seen in status.seen if seen[0] != NOBODY]
+    begun = [(0, -1), (1, -1)]
+    assert judging[:2] == begun
+    assert len(judging) == 3 * N_EVENTS + len(begun)
+
+
+def test_what_redrive_does_between_is_no_policy_s_time() -> None:
+    status = Status()
+    replay(Quiet, Quiet, status=status)
+    after = [seen for before, seen in pairwise(status.seen) if before == (0, N_EVENTS - 1)]
+    assert after == [(NOBODY, N_EVENTS - 1)]
+    assert status.seen[-1] == (NOBODY, N_EVENTS - 1)
+
+
+def test_writing_a_state_s_own_values_is_the_policy_s_time() -> None:
+    class Firing(Quiet):
+        reducers: ClassVar[dict[str, Reducer]] = {"n": Counts()}
+
+        def evaluate(self, event: PolicyEvent, state: State) -> Action | None:
+            return Notify("here") if event.seq == 7 else None
+
+    status = Status()
+    replay(Firing, status=status)
+    assert status.seen[-2:] == [(0, 7), (NOBODY, 7)]
+
+
+@pytest.mark.parametrize("policy", [NOBODY, 0, 5])
+@pytest.mark.parametrize("seq", [-1, 0, 2**39])
+@pytest.mark.parametrize("step", Step)
+def test_a_status_word_holds_policy_and_seq(policy: int, seq: int, step: Step) -> None:
+    word = policy_word(policy, seq, step)
+    assert split_policy_word(word) == (policy, seq)
+    assert 0 <= word < 2**63
 
 
 def test_an_answer_that_changes_when_asked_again_is_a_fault() -> None:
@@ -174,3 +218,41 @@ def test_a_policy_that_was_dropped_is_not_run() -> None:
     outcome = replay(Quiet, dropped={0: "hung"})[0]
     assert not Quiet.judged
     assert (outcome.offered, outcome.stopped) == (N_EVENTS, "hung")
+
+
+class Asking(Policy):
+    on = ("user.message", "model.response")
+    needs = ("claim",)
+
+    def evaluate(self, event: PolicyEvent, state: State) -> Action | None:
+        return Notify("claimed") if state.infer("claim") else None
+
+
+def test_what_a_policy_may_ask_in_a_turn_does_not_depend_on_the_others() -> None:
+    turn = [
+        (Kind.USER_MESSAGE, UserMessage("go on")),
+        *[(Kind.MODEL_RESPONSE, ModelResponse(f"{n}")) for n in range(3)],
+    ]
+    asked: list[tuple[int, str]] = []
+
+    def ask(policy: int, _: str, __: str, event: PolicyEvent, ___: State) -> Raw | str:
+        asked.append((policy, event.id))
+        return Raw(b"true")
+
+    events = line_of([*turn, *turn])
+    (alone,) = replay_here(events, Asking, ask=ask)
+    assert [fire.seq for fire in alone.fires] == [
+        0,
+        1,
+        2,
+        5,
+        6,
+    ]  # a message ends the turn before it
+    assert [cannot.event_ref for cannot in alone.cannot] == [
+        "test:s#e3",
+        "test:s#e4",
+        "test:s#e7",
+    ]
+    asked.clear()
+    assert replay_here(events, Asking, Asking, ask=ask) == (alone, alone)
+    assert [event for policy, event in asked if policy == 1] == ["e0", "e1", "e2", "e5", "e6"]

@@ -3,7 +3,7 @@ import time
 
 import pytest
 
-from redrive.audit.commands import first_program, network_hints, writing_hints
+from redrive.audit.commands import first_program, network_hints, simple_commands, writing_hints
 
 
 @pytest.mark.parametrize(
@@ -87,3 +87,8 @@ def test_shells_in_shells_are_read_to_a_depth_and_no_further():
         command = f"eval {shlex.quote(command)}"
     assert network_hints(command) == ()
     assert network_hints("eval 'eval curl x'") == ("curl",)
+
+
+def test_simple_commands_are_programs_with_their_words():
+    line = "A=1 sudo -u x /bin/ls -l | bash -c 'pwd'; sudo"
+    assert list(simple_commands(line)) == [["ls", "-l"], ["pwd"], ["bash", "-c", "pwd"]]

@@ -1,7 +1,7 @@
 import pytest
 from msgspec import UNSET
 
-from redrive.audit.deeds import Deed, deed_of, exit_code_of, is_denial
+from redrive.audit.deeds import Deed, deed_of, exit_code_of, is_denial, is_in_background
 from redrive.audit.tools import Category, judge_tool
 from redrive.record.event import ToolCall, ToolResult, raw_of
 
@@ -104,3 +104,21 @@ def test_a_refusal_in_a_result_is_known():
     assert is_denial(ToolResult(result=raw_of("exec command rejected by user")))
     assert not is_denial(ToolResult(result=raw_of("the patch was not rejected by user")))
     assert not is_denial(ToolResult())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "is_so"),
+    [
+        ({"command": "x", "run_in_background": True}, True),
+        ({"command": "x", "is_background": True}, True),
+        ({"command": "x", "run_in_background": False}, False),
+        ({"command": "x", "run_in_background": "yes"}, False),
+        ({"command": "x"}, False),
+    ],
+)
+def test_a_call_in_the_background_is_told(arguments, is_so):
+    assert is_in_background(ToolCall("Bash", arguments=raw_of(arguments))) is is_so
+
+
+def test_a_tool_that_only_reads_did_nothing():
+    assert deed("Read", {"file_path": "a"}) == Deed(None)

@@ -31,10 +31,19 @@ def test_a_fault_of_redrive_itself_has_a_document(broken, capfd):
     assert error["where"].startswith("tests")
 
 
-def test_debugging_shows_the_traceback(broken, monkeypatch):
+def test_debugging_shows_the_traceback_redacted(broken, monkeypatch, capfd):
     monkeypatch.setenv("REDRIVE_DEBUG", "1")
-    with pytest.raises(ZeroDivisionError):
-        main.run(["sessions"])
+    assert main.run(["sessions"]) == 6
+    assert "Traceback (most recent call last)" in capfd.readouterr().err
+
+    def fail(_):
+        raise ValueError("no host in postgres://svc:" + "fake-0123456789@")
+
+    monkeypatch.setattr(main.redrive, "invoke", fail)
+    assert main.run(["sessions"]) == 6
+    err = capfd.readouterr().err
+    assert "ValueError: no host in postgres://svc:[redacted:" in err
+    assert "fake-0123" not in err.replace('"fake-0123456789@"', "")
 
 
 def test_help_lists_every_verb_and_exit_code(capfd):

@@ -79,3 +79,17 @@ def test_bytes_are_written_as_they_are(redirect):
     stdout = redirect()
     output.write_bytes([b"\x00\xff", b"\n"])
     assert written(stdout) == b"\x00\xff\n"
+
+
+@pytest.mark.parametrize(
+    ("done", "elapsed_s", "said"),
+    [
+        (0, 9.0, ""),
+        (3, 1.0, ""),
+        (10, 9.0, ""),
+        (2, 5.0, ", about 20 s left"),
+        (1, 10.0, ", about 1 min 30 s left"),
+    ],
+)
+def test_the_time_left_is_told_once_there_is_a_pace(done, elapsed_s, said):
+    assert output.time_left(done, 10, elapsed_s) == said

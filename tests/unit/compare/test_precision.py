@@ -4,6 +4,7 @@ import pytest
 
 from redrive.compare.interval import clopper_pearson
 from redrive.compare.precision import (
+    Drawn,
     GateBound,
     Label,
     Precision,
@@ -32,12 +33,7 @@ def labels(rater: str, said: str, start: int = 0) -> list[Label]:
 
 def judge(*parts: list[Label], population: int = 20, drawn: int = 10) -> Precision:
     return judge_precision(
-        [label for part in parts for label in part],
-        policy="p",
-        version="1",
-        sample="s",
-        population=population,
-        drawn=drawn,
+        [label for part in parts for label in part], Drawn("p", "1", "s", population, drawn)
     )
 
 

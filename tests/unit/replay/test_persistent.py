@@ -1,4 +1,6 @@
-from redrive.replay.persistent import Cursor, Log
+import pytest
+
+from redrive.replay.persistent import Cursor, Log, Table
 
 
 def test_a_log_grows_and_leaves_what_was_there():
@@ -25,3 +27,12 @@ def test_a_cursor_keeps_few_layers():
     for number in range(1000):
         cursor = cursor.set(number, 1)
     assert len(cursor.layers) <= 11
+
+
+def test_a_table_keeps_the_newest_value_and_none_of_its_layers_can_be_changed():
+    old = Table().set("a", 1)
+    table = old.set("b", 2).set("a", 3)
+    assert (table.find("a"), table.find("b"), table.find("c"), old.find("a")) == (3, 2, None, 1)
+    for layer in table.layers:
+        with pytest.raises(TypeError):
+            layer["a"] = 4

@@ -137,6 +137,32 @@ def test_a_late_piece_of_an_answer_is_judged_with_it() -> None:
     assert runs_of("a 1 - - g", "a 2 1", "c 3 2 - g") == [(BASE, [0, 2, 1])]
 
 
+def test_what_follows_a_piece_beside_the_first_goes_on_from_their_decision() -> None:
+    assert runs_of("u 1", "a 2 1 - g", "u 3 2", "c 4 1 - g", "u 5 4") == [
+        (BASE, [0, 1, 3]),
+        (0, [2]),
+        (0, [4]),
+    ]
+
+
+@pytest.mark.parametrize("n_between", [10, 1000])
+def test_a_piece_far_behind_its_decision_is_planned_in_full(n_between: int) -> None:
+    between = [f"u b{n} {f'b{n - 1}' if n else '1'}" for n in range(n_between)]
+    events = session("a 1 - - g", *between, f"c 2 b{n_between - 1} - g")
+    walk = find_walk(columns_of([events]), needs_ends=True)
+    assert (walk is None) == (n_between > 64)
+
+
+def test_only_the_last_answer_of_a_decision_ends_a_turn() -> None:
+    assert ends_of("u 1", "a 2 1", "a 2 1", "u 3 2") == {2}
+    assert ends_of("a 1 - - g", "u 2 1", "a 3 2 - g") == {2}
+
+
+def test_what_a_harness_wrote_does_not_end_a_turn() -> None:
+    assert ends_of("u 1", "a 2 1", "m 3 2", "a 4 3") == {3}
+    assert ends_of("u 1", "a 2 1", "m 3 2 sub", "m 4 2", "a 5 4") == {4}
+
+
 def test_what_follows_a_request_beside_the_path_is_not_taken_for_a_turn_of_its_own() -> None:
     assert runs_of("a 1", "u 2 1", "q 3 1", "r 4 3") == [(BASE, [0, 3]), (0, [1]), (0, [2])]
 

@@ -1,6 +1,6 @@
 import pytest
 
-from redrive.reports.times import format_time, time_or_none
+from redrive.reports.times import format_time, shorten_time, time_or_none
 
 
 @pytest.mark.parametrize(
@@ -15,6 +15,20 @@ from redrive.reports.times import format_time, time_or_none
 )
 def test_a_time_has_nine_decimals(ts_ns, text):
     assert format_time(ts_ns) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "short"),
+    [
+        ("2026-11-30T17:00:00.123456789Z", "2026-11-30 17:00:00 UTC"),
+        ("2026-11-30T17:00:00Z", "2026-11-30 17:00:00 UTC"),
+        ("2026-11-30T17:00:00+02:00", "2026-11-30T17:00:00+02:00"),
+        ("2026-11-30T17:00:00Z\n", "2026-11-30T17:00:00Z\n"),
+        ("", ""),
+    ],
+)
+def test_a_time_for_a_reader_has_whole_seconds(text, short):
+    assert shorten_time(text) == short
 
 
 def test_an_absent_time_stays_absent():

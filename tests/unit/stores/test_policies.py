@@ -49,7 +49,7 @@ def test_a_report_comes_back_byte_for_byte(tables: PolicyTables) -> None:
 
 
 def test_reports_are_listed_newest_last_of_one_policy_or_all(tables: PolicyTables) -> None:
-    stored = [tables.put_report(name, "1", CODE, b"{}", 9) for name in ("p", "q", "p")]
+    stored = [tables.put_report(name, "1", CODE, b"%d" % n, 9) for n, name in enumerate("pqp")]
     assert tables.reports() == stored
     assert tables.reports("p") == [stored[0], stored[2]]
     assert tables.reports("none") == []
@@ -63,6 +63,17 @@ def test_a_report_is_found_by_policy_version_and_code_and_nothing_less(
     assert tables.find_report("p", "1", CODE) == newest
     for wrong in (("q", "1", CODE), ("p", "2", CODE), ("p", "1", "0" * 64)):
         assert tables.find_report(*wrong) is None
+
+
+def test_an_equal_report_again_is_not_stored_twice_unless_another_came_between(
+    tables: PolicyTables,
+) -> None:
+    first = tables.put_report("p", "1", CODE, b"{}", 1)
+    tables.put_report("q", "1", CODE, b"{}", 2)
+    assert tables.put_report("p", "1", CODE, b"{}", 3) == first
+    other = tables.put_report("p", "1", "0" * 64, b"{}", 4)
+    assert tables.put_report("p", "1", CODE, b"{}", 5).id > other.id
+    assert len(tables.reports("p")) == 3
 
 
 def test_a_report_that_is_not_there_is_refused(tables: PolicyTables) -> None:

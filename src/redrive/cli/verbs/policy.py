@@ -11,23 +11,26 @@ import click
 from redrive import canonical
 from redrive.app.policy_asking import dump_cache, read_cache
 from redrive.app.policy_listing import list_policies
-from redrive.app.policy_loading import find_policy
+from redrive.app.policy_loading import find_policies
 from redrive.app.policy_pool import MEMORY_BYTES, TIMEOUT_S
 from redrive.app.policy_replay import AUGMENTED, STRICT, ReplayRequest, replay_policies
 from redrive.cli import output
 from redrive.cli.exits import Exit, worst
 from redrive.cli.options import chosen_sessions, json_option, opened_store
 from redrive.compare.policy_report import PolicyDocument, PolicyReport
-from redrive.errors import UsageError
+from redrive.errors import StoreError, UsageError
 from redrive.replay.policy import Lane
 from redrive.reports.junit import policy_junit
 from redrive.reports.policy import policy_lines
 from redrive.reports.policy_html import html_page
+from redrive.reports.redact import RULES_VERSION
 from redrive.stores.port import Store
 
 _MB = 1024 * 1024
 _OTHERS: dict[str, tuple[str, str]] = {
     "annotate": ("redrive.cli.verbs.policy_labels", "annotate_verb"),
+    "diff": ("redrive.cli.verbs.policy_live", "diff_verb"),
+    "hook": ("redrive.cli.verbs.policy_live", "hook_verb"),
     "precision": ("redrive.cli.verbs.policy_labels", "precision_verb"),
 }
 
@@ -88,27 +91,42 @@ def list_verb(*, as_json: bool) -> int:
 @click.pass_obj
 def replay_verb(store: str | None, /, **options: Any) -> int:
     """Replay policies over stored sessions: where would they have fired?"""
-    codes = [find_policy(spec) for spec in options["policies"]]
+    codes = find_policies(options["policies"])
     with opened_store(store) as opened:
         if options["cache"]:
             added = read_cache(opened.policies, Path(options["cache"]))
             output.say(f"redrive: {added} answers taken from {options['cache']}")
         rows, damaged = chosen_sessions(opened, options["sessions"] or ("all",))
-        request = _read_request(opened.path, options)
+        request = read_request(opened.path, options)
         document = replay_policies(
-            opened, codes, rows, request, _redactor(), output.progress("policy replay")
+            opened, codes, rows, request, output.redactor(), output.progress("policy replay")
         )
         if options["export_cache"]:
-            _write_file(options["export_cache"], b"".join(dump_cache(opened.policies)))
-        _keep(opened, document)
+            write_file(options["export_cache"], b"".join(dump_cache(opened.policies)))
+        is_kept = _keep(opened, document)
     for session in damaged:
         output.say(f"redrive: {session.session_id}: {session.fault}")
+    say_if_partial(document)
     _show(document, options)
     code = exit_code(document, fail_on_fire=options["fail_on_fire"], max_fires=options["max_fires"])
-    return worst([code, *([Exit.VIOLATED] if damaged else [])])
+    failed = [*([Exit.VIOLATED] if damaged else []), *([] if is_kept else [Exit.UNUSABLE])]
+    return worst([code, *failed])
 
 
-def _read_request(path: Path, options: dict[str, Any]) -> ReplayRequest:
+def say_if_partial(document: PolicyDocument) -> None:
+    """Say that a replay was interrupted, and after how much."""
+    if document.is_partial:
+        n_done, n_left = len(document.sessions), len(document.sessions_left)
+        said = f"{n_done} session{'' if n_done == 1 else 's'} replayed, {n_left} left"
+        output.say(f"redrive: interrupted; {said}, no report stored")
+
+
+def read_request(path: Path, options: dict[str, Any]) -> ReplayRequest:
+    """Read the options that replaying verbs share.
+
+    Raises:
+        UsageError: two of them exclude each other.
+    """
     if options["offline"] and options["mode"] == STRICT:
         raise UsageError("--offline reads inferences, --mode strict uses none", hint="give one")
     return ReplayRequest(
@@ -116,43 +134,28 @@ def _read_request(path: Path, options: dict[str, Any]) -> ReplayRequest:
         model=options["model"],
         is_strict=options["mode"] == STRICT,
         is_offline=options["offline"],
-        recheck_all=options["recheck"] == "all",
-        branches=options["branches"],
+        recheck_all=options.get("recheck") == "all",
+        branches=options.get("branches", "head"),
         n_workers=options["workers"] or os.cpu_count() or 1,
-        timeout_s=options["timeout_s"],
-        memory_bytes=options["memory_mb"] * _MB,
+        timeout_s=options.get("timeout_s", TIMEOUT_S),
+        memory_bytes=options.get("memory_mb", MEMORY_BYTES // _MB) * _MB,
         redaction=RULES_VERSION,
     )
 
 
-class _Plain:
-    def redact_excerpt(self, text: str, limit: int) -> str:
-        return text[:limit]
-
-    def value(self, value: Any) -> Any:
-        return value
-
-
-def _redactor() -> _Plain:
-    return _Plain()
-
-
-RULES_VERSION = "none"
-
-
 def _show(document: PolicyDocument, options: dict[str, Any]) -> None:
     if options["html"]:
-        _write_file(options["html"], html_page(document).encode("utf-8", "backslashreplace"))
+        write_file(options["html"], html_page(document).encode("utf-8", "backslashreplace"))
     if options["junit"]:
         limit = options["max_fires"] or 0
-        _write_file(options["junit"], policy_junit(document, options["branches"], limit))
+        write_file(options["junit"], policy_junit(document, options["branches"], limit))
     if options["as_json"]:
         output.write_json(document)
     else:
         output.write_lines(policy_lines(document))
 
 
-def _write_file(name: str, data: bytes) -> None:
+def write_file(name: str, data: bytes) -> None:
     """Write a file that the user named.
 
     Raises:
@@ -164,15 +167,24 @@ def _write_file(name: str, data: bytes) -> None:
         raise UsageError(f"{name} cannot be written: {error.strerror}") from error
 
 
-def _keep(store: Store, document: PolicyDocument) -> None:
-    """Store the report of each policy that was replayed whole, for `annotate`, and `hook`."""
+def _keep(store: Store, document: PolicyDocument) -> bool:
+    """Store the report of each policy that was replayed whole, for `annotate`, and `hook`.
+
+    Returns:
+        Whether it could be stored; if not, that is said, and the report is shown all the same.
+    """
     if document.is_partial or store.is_read_only:
-        return
+        return True
     data = canonical.encode(document)
     now = time.time_ns()
-    for report in document.reports:
-        if report.version:
-            store.policies.put_report(report.policy, report.version, report.digest, data, now)
+    try:
+        for report in document.reports:
+            if report.on:  # it was loaded
+                store.policies.put_report(report.policy, report.version, report.digest, data, now)
+    except StoreError as error:
+        output.say(f"redrive: the report is not stored: {error.message} (hint: {error.hint})")
+        return False
+    return True
 
 
 def exit_code(
@@ -188,8 +200,7 @@ def exit_code(
             codes.append(Exit.VIOLATED if is_gate else Exit.UNUSABLE)
         if any(check.status == "fail" for check in report.invariant_checks.values()):
             codes.append(Exit.VIOLATED)
-        if any(session.reason for session in report.unreplayable):
-            codes.append(Exit.UNUSABLE)
+        codes += [Exit.VIOLATED if s.is_tampered else Exit.UNUSABLE for s in report.unreplayable]
         limit = 0 if fail_on_fire and max_fires is None else max_fires
         if limit is not None and _fires(report, document.branches) > limit:
             codes.append(Exit.FINDING)

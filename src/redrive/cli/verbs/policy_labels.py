@@ -1,5 +1,6 @@
 """The verbs about labels: `policy annotate` and `policy precision`."""
 
+import shlex
 import sys
 import time
 import webbrowser
@@ -10,15 +11,21 @@ from threading import Thread
 import click
 import msgspec
 
-from redrive.app.annotating import BRANCHES, Annotation, begin_annotation
-from redrive.app.annotation_terminal import label_by_keys
+from redrive.app.annotating import BRANCHES, Annotation, Wish, begin_annotation
+from redrive.app.annotation_terminal import KEYS_HELP, LEFT, RIGHT, label_by_keys
+from redrive.app.listing import find_task
 from redrive.app.policy_precision import Measured, measure_precision
 from redrive.cli import output
 from redrive.cli.exits import Exit
 from redrive.cli.options import json_option, opened_store
 from redrive.errors import UsageError
 from redrive.reports.precision import precision_lines, recall_lines
+from redrive.stores.port import Store
 
+_TASK_CHARS = 201
+_ARROWS = {
+    f"\x1b{between}{end}": name for between in "[O" for end, name in (("D", LEFT), ("C", RIGHT))
+}
 _EXITS = {
     "measured": Exit.DONE,
     "met": Exit.DONE,
@@ -27,7 +34,7 @@ _EXITS = {
 }
 
 
-@click.command("annotate")
+@click.command("annotate", epilog=f"Keys, in the terminal and on the page: {KEYS_HELP}.")
 @click.argument("policy", metavar="POLICY[@VERSION]")
 @click.option("--rater", required=True, metavar="NAME", help="Who labels; labels stay apart.")
 @click.option("--sample", "size", type=click.IntRange(1), metavar="N", help="Fires to draw (50).")
@@ -50,28 +57,43 @@ def annotate_verb(
 ) -> int:
     """Label a random sample of a policy's fires: should it have fired there?
 
-    Each label is stored at once; the same rater goes on where it stopped. No rater sees another's
-    labels. `policy precision` says what the labels prove.
+    True: a careful engineer would be glad that it acted as it did. False: it cried wolf. Unsure
+    counts as false at a gate. Each label is stored at once; the same rater goes on where it
+    stopped. No rater sees another's labels. `policy precision` says what the labels prove.
     """
     label = _label_on_page(port, opens=not no_browser) if is_page else _label_by_keys
     with opened_store(ctx.obj) as store:
+        wish = Wish(branches, size, seed)
         annotation = begin_annotation(
-            store.policies, policy, rater, time.time_ns, branches=branches, size=size, seed=seed
+            store.policies, policy, rater, time.time_ns, wish, _task_finder(store)
         )
         if annotation is None:
             output.write_lines([f"{output.escape(policy)} fired nowhere: nothing to label"])
             return Exit.DONE
         label(annotation)
+    output.write_lines(_end_lines(annotation, policy))
+    return Exit.DONE
+
+
+def _task_finder(store: Store) -> Callable[[str], str]:
+    """Give what finds a session's own task line, redacted as the report is."""
+    redactor = output.redactor()
+    return lambda name: redactor.redact_excerpt(find_task(store, name) or "", _TASK_CHARS)
+
+
+def _end_lines(annotation: Annotation, policy: str) -> Iterable[str]:
+    """Yield what was labelled, and what to run next."""
     sample = annotation.sample
     name = output.escape(f"{sample.policy}@{sample.version}")
     done = f"{annotation.n_labelled} of {len(annotation.items)}"
-    output.write_lines(
-        [
-            f"{name}  {output.escape(rater)} labelled {done} fires drawn from {sample.population},"
-            f" sample {output.escape(sample.id)}"
-        ]
+    yield (
+        f"{name}  {output.escape(annotation.rater)} labelled {done} fires drawn from"
+        f" {sample.population}, sample {output.escape(sample.id)}"
     )
-    return Exit.DONE
+    if annotation.n_labelled < len(annotation.items):
+        yield "  to go on   the same command again"
+    if annotation.n_labelled:
+        yield f"  next       redrive policy precision {output.escape(shlex.quote(policy))}"
 
 
 def _label_on_page(port: int, *, opens: bool) -> Callable[[Annotation], None]:
@@ -97,7 +119,11 @@ def _label_by_keys(annotation: Annotation) -> None:
 
 
 class TypedKeys:
-    """Keys from the terminal, one press each, or from a pipe, one character each."""
+    """Keys from the terminal, one press each, or from a pipe, one character each.
+
+    A terminal forgets what was typed before a key is waited for, and of several that come at once
+    the first counts: no fire is labelled by a key that was typed before it stood there.
+    """
 
     def read_key(self) -> str:
         """Give the next key; empty at the end, and where the terminal says so with Ctrl-D."""
@@ -106,9 +132,10 @@ class TypedKeys:
         if not sys.stdin.isatty():
             return sys.stdin.read(1)
         try:
-            return click.getchar()
+            typed = click.getchar()
         except EOFError:
             return ""
+        return _ARROWS.get(typed[:3], typed[:1])
 
     def read_line(self) -> str:
         """Give what is typed up to the end of the line."""

@@ -172,7 +172,9 @@ def _show_text(
 @click.command("cat")
 @click.argument("session")
 @click.option("--kind", "kinds", multiple=True, metavar="KIND", help="Only events of this kind.")
-@click.option("--raw", is_flag=True, help="Print the stored source itself, byte for byte.")
+@click.option(
+    "--raw", is_flag=True, help="Print the stored source itself; only secrets are replaced."
+)
 @json_option
 @click.pass_context
 def cat_verb(
@@ -236,7 +238,8 @@ def grep_verb(
     as_json: bool,  # noqa: FBT001
 ) -> int:
     """Search what users, models and tools said, line by line, by regular expression."""
-    search = Search(compile_pattern(pattern, is_fixed=fixed, ignore_case=ignore_case), tool)
+    compiled = compile_pattern(pattern, is_fixed=fixed, ignore_case=ignore_case)
+    search = Search(compiled, tool, output.redactor().parts)
     with opened_store(ctx.obj) as store:
         rows, search.damaged = chosen_sessions(store, sessions or ("all",))
         if as_json:

@@ -1,0 +1,320 @@
+"""Starts bubblewrap, feeds and reads it within bounds, and ends it with everything inside.
+
+Knows processes and pipes. Does not know whether this bubblewrap confines anything: callers go
+through `bubblewrap.run_confined`, which has that proven first.
+
+Nothing of the caller reaches the process: bubblewrap starts with an empty environment (its own
+stays readable in `/proc/1/environ`), its arguments come through a descriptor that it closes (they
+would stay readable in `/proc/1/cmdline`), and no other descriptor is inherited.
+
+Source: DESIGN.md §6; man page of bwrap(1).
+"""
+
+import os
+import platform
+import resource
+import selectors
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from functools import cache
+from typing import IO
+
+import msgspec
+
+from redrive.errors import ContainmentError, UsageError
+from redrive.sandbox.confinement import ConfinedResult, Confinement, Limits, dump_arguments
+from redrive.sandbox.system_calls import dump_filter
+
+_TICK_S = 0.02
+_END_TIMEOUT_S = 5.0
+_CHUNK_BYTES = 65536
+# Between the number of processes that ends a run and the one at which the kernel refuses more: a
+# shell that is refused exits with a code of its own, which could read as an answer.
+_PROCESS_MARGIN = 256
+_FIRST_SIGNAL_CODE = 128
+_LIMITS_REFUSED = 125
+_LIMITS_MARK = b"redrive: the limits were refused\n"
+# Limits are set inside, where the user's other processes do not count. bash knows -u, dash and
+# busybox -p. Not 2 on failure: that is a decision to those who run hooks.
+_LIMITS_SCRIPT = """
+{ ulimit -c 0 && ulimit -t "$1" && ulimit -v "$2" && ulimit -f "$3" && ulimit -n "$4" &&
+  { ulimit -u "$5" 2>/dev/null || ulimit -p "$5"; }; } ||
+  { echo 'redrive: the limits were refused' >&2; exit 125; }
+shift 5
+exec "$@"
+"""
+
+
+class _Status(msgspec.Struct, frozen=True, rename="kebab"):
+    child_pid: int | None = None
+    exit_code: int | None = None
+
+
+@cache
+def read_options(bubblewrap: str) -> str:
+    """Read the help text of a bubblewrap, which names the options it knows; empty if it fails."""
+    try:
+        done = subprocess.run(
+            [bubblewrap, "--help"], env={}, capture_output=True, timeout=_END_TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return (done.stdout + done.stderr).decode("utf-8", "replace")
+
+
+def launch(
+    bubblewrap: str, argv: Sequence[str], confinement: Confinement, stdin: bytes
+) -> ConfinedResult:
+    """Run a command under a bubblewrap of which nothing is proven.
+
+    Args:
+        bubblewrap: path of the program.
+        argv: the command and its arguments, looked up inside.
+        confinement: what it has.
+        stdin: what it reads; then its input is closed.
+
+    Raises:
+        UsageError: the confinement or the command cannot be written down.
+        ContainmentError: bubblewrap did not start the command, or did not end.
+    """
+    if not argv or any("\0" in word for word in argv):
+        raise UsageError("a command for the sandbox is empty or holds a NUL character")
+    arguments = dump_arguments(confinement, read_options(bubblewrap))
+    command = ("/bin/sh", "-c", _LIMITS_SCRIPT, "sh", *_limit_words(confinement.limits), *argv)
+    with ExitStack() as stack:
+        read_end, write_end = os.pipe()
+        status = stack.enter_context(os.fdopen(read_end, "rb", buffering=0))
+        # Closed as soon as the child has its own, or the end would never be seen.
+        with os.fdopen(write_end, "wb"), ExitStack() as handed:
+            words = ["--json-status-fd", str(write_end), *arguments]
+            descriptors = [write_end]
+            refused_calls = dump_filter(platform.machine())
+            if refused_calls is not None:
+                descriptors.append(handed.enter_context(_sealed(refused_calls)))
+                words += ("--seccomp", str(descriptors[-1]))
+            sealed = "\0".join(words).encode("utf-8", "surrogateescape")
+            descriptors.append(handed.enter_context(_sealed(sealed)))
+            start = (bubblewrap, "--args", str(descriptors[-1]), "--", *command)
+            process = stack.enter_context(_started(start, descriptors))
+        return _Run(process, status, confinement.limits).finish(stdin)
+
+
+def _limit_words(limits: Limits) -> Iterator[str]:
+    wanted = (
+        (resource.RLIMIT_CPU, limits.cpu_s, 1),
+        (resource.RLIMIT_AS, limits.address_space_bytes, 1024),
+        (resource.RLIMIT_FSIZE, limits.file_bytes, 512),
+        (resource.RLIMIT_NOFILE, limits.n_open_files, 1),
+        (resource.RLIMIT_NPROC, limits.n_processes + _PROCESS_MARGIN, 1),
+    )
+    for kind, value, unit in wanted:
+        _, hard = resource.getrlimit(kind)
+        # A limit that holds already cannot be raised again.
+        yield str((value if hard == resource.RLIM_INFINITY else min(value, hard)) // unit)
+
+
+@contextmanager
+def _sealed(data: bytes) -> Iterator[int]:
+    descriptor = os.memfd_create("redrive-sandbox")
+    try:
+        with os.fdopen(os.dup(descriptor), "wb") as file:
+            file.write(data)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _started(
+    command: Sequence[str], descriptors: Sequence[int]
+) -> Iterator["subprocess.Popen[bytes]"]:
+    try:
+        process = subprocess.Popen(
+            command,
+            bufsize=0,
+            cwd="/",
+            env={},
+            pass_fds=descriptors,
+            start_new_session=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+    except OSError as error:
+        raise ContainmentError(f"bubblewrap does not start: {error}") from error
+    try:
+        yield process
+    finally:
+        _end(process)
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    """Kill bubblewrap; the kernel then ends every process of its namespace."""
+    if process.poll() is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+class _Kept:
+    """The first bytes of a stream, up to a limit."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.data = bytearray()
+        self.is_cut = False
+        self._limit_bytes = limit_bytes
+
+    def take(self, chunk: bytes) -> None:
+        room = self._limit_bytes - len(self.data)
+        self.data += chunk[:room]
+        self.is_cut = self.is_cut or len(chunk) > room
+
+
+class _Run:
+    """One started bubblewrap: moves bytes until all its outputs have ended."""
+
+    def __init__(
+        self, process: "subprocess.Popen[bytes]", status: IO[bytes], limits: Limits
+    ) -> None:
+        self._process = process
+        self._limits = limits
+        self._started_s = time.monotonic()
+        self._stdout, self._stderr = _Kept(limits.output_bytes), _Kept(limits.output_bytes)
+        self._status = _Kept(_CHUNK_BYTES)
+        self._sources = {
+            process.stdout: self._stdout,
+            process.stderr: self._stderr,
+            status: self._status,
+        }
+        self._selector = selectors.DefaultSelector()
+        self._is_timeout = self._is_process_flood = False
+
+    def finish(self, stdin: bytes) -> ConfinedResult:
+        with self._selector:
+            for source in self._sources:
+                self._selector.register(source, selectors.EVENT_READ)  # type: ignore[arg-type]
+            self._offer(memoryview(stdin))
+        self._process.wait()
+        if self._is_timeout or self._is_process_flood:
+            return self._result(None)
+        code = self._last_status().exit_code
+        if code is None or (code == _LIMITS_REFUSED and self._stderr.data == _LIMITS_MARK):
+            words = " ".join(self._stderr.data.decode("utf-8", "replace").split())
+            raise ContainmentError(
+                f"bubblewrap did not start the command: {words or 'it gave no reason'}",
+                hint="redrive doctor shows what the sandbox can do here",
+            )
+        return self._result(code)
+
+    def _offer(self, left: memoryview) -> None:
+        """Write `left` and read until every output has ended or the process was ended."""
+        stdin = self._process.stdin
+        assert stdin is not None  # noqa: S101 - it was asked for
+        os.set_blocking(stdin.fileno(), False)
+        self._selector.register(stdin, selectors.EVENT_WRITE)
+        deadline_s = self._started_s + self._limits.wall_s
+        while self._selector.get_map():
+            for key, _ in self._selector.select(_TICK_S):
+                if key.fileobj is stdin:
+                    left = self._write(stdin, left)
+                else:
+                    self._read(key)
+            if self._is_timeout or self._is_process_flood:
+                if time.monotonic() > deadline_s:
+                    raise ContainmentError("the sandbox did not end when it was killed")
+            elif self._must_end():
+                self._hasten()
+                _end(self._process)
+                deadline_s = time.monotonic() + _END_TIMEOUT_S
+
+    def _must_end(self) -> bool:
+        self._is_timeout = time.monotonic() > self._started_s + self._limits.wall_s
+        # Counted, since the kernel does not hold the superuser to a number; see also the margin.
+        self._is_process_flood = self._n_processes() > self._limits.n_processes
+        return self._is_timeout or self._is_process_flood
+
+    def _hasten(self) -> None:
+        """Let the first process die before the others have multiplied further, where allowed.
+
+        It ends them all, but only once it is its turn among them.
+        """
+        root = self._last_status().child_pid
+        if root is not None:
+            with suppress(PermissionError, ProcessLookupError):
+                os.setpriority(os.PRIO_PROCESS, root, -20)
+
+    def _write(self, stdin: IO[bytes], left: memoryview) -> memoryview:
+        try:
+            left = left[os.write(stdin.fileno(), left) :]
+        except BlockingIOError:
+            return left
+        except BrokenPipeError:
+            left = left[:0]
+        if not left:
+            self._selector.unregister(stdin)
+            stdin.close()
+        return left
+
+    def _read(self, key: selectors.SelectorKey) -> None:
+        chunk = os.read(key.fd, _CHUNK_BYTES)
+        if chunk:
+            self._sources[key.fileobj].take(chunk)  # type: ignore[index]
+        else:
+            self._selector.unregister(key.fileobj)
+
+    def _last_status(self) -> _Status:
+        found = _Status()
+        for line in self._status.data.splitlines():
+            with suppress(msgspec.DecodeError):
+                status = msgspec.json.decode(line, type=_Status)
+                found = _Status(
+                    found.child_pid if status.child_pid is None else status.child_pid,
+                    found.exit_code if status.exit_code is None else status.exit_code,
+                )
+        return found
+
+    def _n_processes(self) -> int:
+        root = self._last_status().child_pid
+        return 0 if root is None else _count_below(root, self._limits.n_processes + 1)
+
+    def _result(self, code: int | None) -> ConfinedResult:
+        by_signal = None if code is None or code <= _FIRST_SIGNAL_CODE else code - 128
+        return ConfinedResult(
+            exit_code=code,
+            signal=by_signal if by_signal in set(signal.valid_signals()) else None,
+            stdout=bytes(self._stdout.data),
+            stderr=bytes(self._stderr.data),
+            is_timeout=self._is_timeout,
+            is_process_flood=self._is_process_flood and not self._is_timeout,
+            is_output_cut=self._stdout.is_cut or self._stderr.is_cut,
+            wall_s=time.monotonic() - self._started_s,
+        )
+
+
+def _count_below(root: int, enough: int) -> int:
+    """Count the descendants of a process, up to `enough`: a flood leaves no time to count it all.
+
+    Orphans stay below the root, which is its namespace's first process.
+    """
+    count, open_pids = 0, [root]
+    while open_pids and count < enough:
+        children = _children(open_pids.pop())
+        count += len(children)
+        open_pids += children
+    return count
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    with suppress(OSError):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{task}/children", encoding="ascii") as file:
+                found += map(int, file.read().split())
+    return found
