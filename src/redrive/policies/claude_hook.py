@@ -164,7 +164,7 @@ def _read_result(hook: ClaudeHook, done: ConfinedResult) -> HookDecision:
     if done.exit_code is None:
         why = f"it took longer than {hook.timeout_s:g} s"
         if done.is_process_flood:
-            why = f"it had more than {hook.limits.n_processes} processes"
+            why = f"it wanted more than {hook.limits.n_processes} processes"
         return HookDecision(fault=f"ended: {why}")
     decision = parse_decision(hook.event, done.exit_code, done.stdout, done.stderr)
     refused = _REFUSED.search(decision.reason) if done.exit_code == EXIT_BLOCK else None

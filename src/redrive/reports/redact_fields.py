@@ -54,6 +54,7 @@ _TOKEN = re.compile(r"(?:[ \t]|%20|\+|\\u0020|:){1,4}([A-Za-z0-9._~+/=%-]++)")
 _CALL = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*[(\[]")
 _TORN = re.compile(r"(?:\\+(?:u[0-9a-fA-F]{0,3}|x[0-9a-fA-F]?)?|%[0-9A-Fa-f]?)\Z")
 _JUDGED_CHARS = 300
+_PAIR = re.compile(r"\s*[^\s=;]+=[^\s=]")
 _QUOTED_MAX = 16384
 _TRAILING = ",.)]}:!?"
 _ENV_BEFORE = re.compile(
@@ -101,7 +102,10 @@ def _field(text: str, start: int, end: int, *, is_whole: bool) -> Span | None:
         if span is not None:
             return span
     level = level_of(name)
-    if level is None:
+    before = text[start - 1 : start]
+    if level is None or (name.lower() == "sig" and before not in ("?", "&")):
+        return None
+    if text[max(0, start - 2) : start] == "::":  # the name of a type
         return None
     found = _SEPARATOR.match(text, end)
     if found is None:
@@ -167,12 +171,12 @@ def _is_secret(
     if found["space"] is not None or found["next"] is not None:
         is_flag = text[start : start + 2] == "--" or text[start : start + 1] == "-"
         if is_flag and found["space"] != "" and level is not Level.MAYBE:
-            return not is_placeholder(value) and value[:1] != "-"
+            return not is_placeholder(value) and (value[:1] != "-" or looks_random(value))
         least = 6 if level is not Level.MAYBE or is_flag else 16
         if is_cut:
             return looks_torn(value)
         return looks_random(value, least=least) and not (value[:1] == "-" and found["space"])
-    if level is Level.COOKIE and ("=" not in value or is_placeholder(value)):
+    if level is Level.COOKIE and (_PAIR.match(value) is None or is_placeholder(value)):
         return False
     is_assigned = _is_setting(text, start, found, value)
     if level is Level.MAYBE and is_cut:

@@ -155,7 +155,8 @@ class _Reader:
             self._levels[number] = (frame.level, True)
         elif before.startswith("-") and "=" not in before:
             level = level_of(before)
-            if level is not None and not self.texts[number].value.startswith("-"):
+            value = self.texts[number].value
+            if level is not None and (value[:1] != "-" or looks_random(value)):
                 self._levels[number] = (level, level is not Level.MAYBE)
 
 

@@ -108,13 +108,14 @@ _PLACEHOLDER_WORDS = (
     " your-api-key your_api_key your-token your_token yourpassword input hash plain number"
     " boolean char varchar bool user username postgres-password n/a na tbd todo missing unset"
     " set invalid valid expired basic bearer digest negotiate oauth oauth2 jwt type filtered absent"
+    " tuple list dict"
 )
 _PLACEHOLDERS = frozenset(_PLACEHOLDER_WORDS.split())
 _TEMPLATE = re.compile(
-    r"\$\{|\$\(|\$\$?[A-Za-z_]\w*\Z|<[^>]*>?\Z|\{\{|\{[A-Za-z_.]*\}|%[({]|%\w+%\Z|#\{|@\{"
+    r"\$\{|\$\(|\$\$?[A-Za-z_]\w*\Z|<[^>]*>?\Z|\{\{|\{[A-Za-z_.]*(?:\}|\Z)|%[({]|%\w+%\Z|#\{|@\{"
     r"|\[redacted:|\[REDACTED|\*{3,}|\.\.\.|…|x{3,}|X{3,}"
 )
-_BARE_TEMPLATE = re.compile(r"[$<{\[*&!%]")
+_BARE_TEMPLATE = re.compile(r"[$<{\[(*&!%]")
 _YOURS = re.compile(r"(?i)your[-_ ][a-z_ -]+$")
 _ENV_NAME = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
 # A name in code, maybe with dots, arrows or a call behind it: `args.password`, `user->token`.
@@ -179,9 +180,15 @@ def judge(value: str, level: Level, *, is_quoted: bool, is_assigned: bool) -> bo
     value = value[:_JUDGED_CHARS]
     if _names_a_secret(value):
         return False
-    if is_quoted:
+    if is_quoted or _is_prose(value):
         return level is Level.PHRASE or not _is_prose(value)
-    return is_assigned or _CODE.fullmatch(value) is None
+    return is_assigned or not (_CODE.fullmatch(value) or _is_dotted_name(value))
+
+
+def _is_dotted_name(value: str) -> bool:
+    """Say whether a value is like `ed25519.Ed25519PrivateKey`; a token's parts are longer."""
+    parts = value.split(".")
+    return 1 < len(parts) < 5 and all(part.isidentifier() and len(part) < 24 for part in parts)
 
 
 def _names_a_secret(value: str) -> bool:

@@ -53,9 +53,9 @@ class Limits(msgspec.Struct, frozen=True):
     """What the process may spend.
 
     CPU time, address space, file size and open files hold for each process, `n_processes` (threads
-    count) for all together: memory is bounded by the product, not by `address_space_bytes` alone.
-    `scratch_bytes` bounds each of the folders in memory (home, `/tmp`, `/dev/shm`), `output_bytes`
-    each of the two outputs: what exceeds it is read and dropped.
+    count where the kernel holds it) for all together: memory is bounded by the product, not by
+    `address_space_bytes` alone. `scratch_bytes` bounds each of the folders in memory (home, `/tmp`,
+    `/dev/shm`), `output_bytes` each of the two outputs: what exceeds it is read and dropped.
     """
 
     cpu_s: int = 20
@@ -94,12 +94,13 @@ class ConfinedResult(msgspec.Struct, frozen=True):
     """How a confined process ended.
 
     Args:
-        exit_code: as a shell gives it (128 + n after signal n); `None` if it was ended from here.
+        exit_code: as a shell gives it (128 + n after signal n); `None` if it was ended from here,
+            or ended by itself after it was refused a process: such a code is no answer.
         signal: the number of the signal that ended it, as `exit_code` tells it.
         stdout: at most `output_bytes`.
         stderr: at most `output_bytes`.
         is_timeout: it was ended because `wall_s` had passed.
-        is_process_flood: it was ended because it had more than `n_processes`.
+        is_process_flood: it had more than `n_processes`, or its control group refused it one more.
         is_output_cut: at least one output was longer than is kept.
         wall_s: how long it took.
     """

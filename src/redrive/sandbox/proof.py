@@ -21,6 +21,7 @@ import msgspec
 
 from redrive.errors import RedriveError
 from redrive.sandbox.confinement import SYSTEM_FOLDERS, Bind, Confinement, Limits, lies_in
+from redrive.sandbox.control_group import find_parent
 from redrive.sandbox.launch import launch, read_options
 from redrive.sandbox.system_calls import dump_filter
 
@@ -113,6 +114,8 @@ def _judge(inside: _Attempted, outside: _Attempted, known_options: str) -> Sandb
         missing.append("nested user namespaces are possible (bubblewrap before 0.8)")
     if "--size BYTES" not in known_options:
         missing.append("folders in memory have no size limit (old bubblewrap)")
+    if os.geteuid() == 0 and find_parent() is None:
+        missing.append("processes of root are counted, not held (no pids controller for it)")
     return SandboxLevel(
         name="none" if failed else "bubblewrap",
         is_proven=not failed,

@@ -288,7 +288,7 @@ def test_a_flood_is_cut_and_said_while_the_decision_stands(home, hook):
 def test_too_many_processes_end_the_hook(home, hook):
     many = "for i in $(seq 40); do sleep 9 & done; wait"
     done = run_hook(hook(many, limits=Limits(n_processes=10)), bash("ls"), str(home))
-    assert done == HookDecision(fault="ended: it had more than 10 processes")
+    assert done == HookDecision(fault="ended: it wanted more than 10 processes")
 
 
 @needs_bubblewrap
