@@ -8,6 +8,7 @@ Source: DESIGN.md §7 "Purity": every fire and a seeded 1 % are judged twice.
 import zlib
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import msgspec
 
@@ -17,6 +18,7 @@ from redrive.replay.policy_state import StandardState
 from redrive.replay.standard_fold import snapshot
 
 RECHECK_SHARE = 100
+_encode = msgspec.json.Encoder().encode
 
 
 class Print(msgspec.Struct, frozen=True, gc=False):
@@ -35,7 +37,19 @@ def print_of(standard: StandardState, own: str, event: PolicyEvent) -> Print:
         event: the event.
     """
     written = own.encode("utf-8", "backslashreplace")
-    return Print(canonical.encode(snapshot(standard)) + written, canonical.encode(event))
+    return Print(_write(snapshot(standard)) + written, _write(event))
+
+
+def _write(value: Any) -> bytes:
+    """Write a value so that another value gives other bytes (NaN alone is told as null).
+
+    What has no strict JSON form, such as a lone surrogate, is written canonically, which costs
+    three times as much.
+    """
+    try:
+        return _encode(value)
+    except (TypeError, ValueError, OverflowError):
+        return canonical.encode(value)
 
 
 def find_change(prints: Sequence[Print]) -> str | None:
