@@ -1,7 +1,7 @@
 """Hold that no file of the repository depends on one machine, and that relative links resolve.
 
-Fails on an absolute path of a machine's own folders, on the host of a package registry, and on a
-link in a Markdown file whose target does not exist.
+Fails on an absolute path of a machine's own folders, on the host of a package registry, on the mark
+of a merge, and on a link in a Markdown file whose target does not exist.
 """
 
 import re
@@ -18,9 +18,18 @@ REGISTRY_HOST = re.compile(
     rb"|npmjs\.(?:com|org)|crates\.io|proxy\.golang|anaconda\.(?:org|com)|rubygems\.org"
     rb"|repo1?\.maven)"
 )
+# What a merge leaves behind where nobody decided.
+MERGE_MARK = re.compile(rb"^(?:<{7}|>{7}) ")
 _CODE = re.compile(r"^(```|~~~).*?^\1|`[^`\n]*`", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"\[[^\]\n]*\]\(\s*<?([^)\s>]+)>?[^)\n]*\)|^\[[^\]\n]+\]:\s*(\S+)", re.MULTILINE)
 _ABSOLUTE = re.compile(r"^(?:[a-z][a-z0-9+.-]*:|#|//)", re.IGNORECASE)
+
+
+_TRACES = (
+    (MACHINE_PATH, "absolute path"),
+    (REGISTRY_HOST, "registry host"),
+    (MERGE_MARK, "mark of a merge"),
+)
 
 
 def list_files(root: Path) -> list[Path]:
@@ -32,9 +41,9 @@ def list_files(root: Path) -> list[Path]:
 
 
 def find_machine_traces(name: str, data: bytes) -> Iterator[str]:
-    """Yield a message per line that holds a machine's path or a registry's host."""
+    """Yield a message per line that holds a machine's path, a registry's host or a merge's mark."""
     for number, line in enumerate(data.split(b"\n"), start=1):
-        for pattern, what in ((MACHINE_PATH, "absolute path"), (REGISTRY_HOST, "registry host")):
+        for pattern, what in _TRACES:
             if found := pattern.search(line):
                 yield f"{name}:{number}: {what} {found.group().decode()!r}"
 

@@ -79,6 +79,12 @@ def test_a_registry_host_is_found(parts: tuple[str, str]) -> None:
     assert len(list(check_docs.find_machine_traces("a.md", data))) == 1
 
 
+def test_the_marks_of_a_merge_are_found():
+    data = b"a\n" + b"<" * 7 + b" HEAD\nb\n=======\nc\n" + b">" * 7 + b" other\n"
+    found = list(check_docs.find_machine_traces("a.md", data))
+    assert [message.split(":")[1] for message in found] == ["2", "6"]
+
+
 def test_a_link_must_lead_somewhere(tmp_path: Path) -> None:
     (tmp_path / "there.md").touch()
     text = (
