@@ -105,7 +105,7 @@ def fires(redrive, policy):
     }
 
 
-def hook(redrive, policy, told, *more, code=0):
+def hook(redrive, policy, told, *more, code=0, said=b""):
     """Run the live hook on what Claude Code says; give what it answers."""
     data = told if isinstance(told, bytes) else json.dumps(told).encode()
     done = subprocess.run(
@@ -122,7 +122,8 @@ def hook(redrive, policy, told, *more, code=0):
         assert done.stdout == b""
         assert done.stderr.count(b"\n") == 1
         return done.stderr.decode()
-    assert done.stderr == b""
+    assert said in done.stderr
+    assert bool(said) == bool(done.stderr)
     return json.loads(done.stdout) if done.stdout else {}
 
 
@@ -337,10 +338,34 @@ def test_a_store_that_cannot_be_used_is_one_line(replayed):
     with sqlite3.connect(replayed.store) as connection:
         connection.execute("BEGIN IMMEDIATE")  # another process writes
         started = time.monotonic()
-        assert decision(hook(replayed, spec, told)) == "deny"
+        assert decision(hook(replayed, spec, told, said=b"is not recorded")) == "deny"
         assert time.monotonic() - started < 60
     connection.close()
     replayed.store.write_bytes(b"no store at all")
     hook(replayed, spec, told, code=6)
     replayed.store.unlink()
     hook(replayed, spec, told, code=6)
+
+
+def test_without_a_store_an_unreplayed_policy_decides_all_the_same(tmp_path):
+    told = {"hook_event_name": "PreToolUse", "tool_name": "Bash", "tool_input": {}}
+    told["tool_input"] = {"command": "rm -rf src"}
+    words = ["policy", "hook", "DangerousCommandGuard", "--unreplayed", "--fail-closed"]
+    done = subprocess.run(
+        [sys.executable, "-m", "redrive", "--store", str(tmp_path / "new.db"), *words],
+        input=json.dumps(told).encode(),
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b'"deny"' in done.stdout
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-"])
+def test_where_the_hook_can_hear_or_say_nothing_it_blocks_if_it_should(tmp_path, closed):
+    command = f'"{sys.executable}" -m redrive policy hook DangerousCommandGuard --fail-closed'
+    done = subprocess.run(
+        ["sh", "-c", f"{command} {closed}"], input=b"{}", capture_output=True, check=False
+    )
+    assert done.returncode == 2
+    assert b"a fault of redrive itself" not in done.stderr

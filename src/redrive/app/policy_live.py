@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Raw, UnsetType
+from msgspec.structs import replace
 
 from redrive import canonical
 from redrive.app.policy_loading import scan_policy
@@ -58,6 +59,7 @@ class LiveDecision(msgspec.Struct, frozen=True):
         is_suppressed: whether a cooldown held it back.
         is_unreplayed: whether no replay report of this version is stored.
         output: standard output of the hook command.
+        problem: why the store did not take the decision; empty if it did.
     """
 
     policy: str
@@ -68,6 +70,7 @@ class LiveDecision(msgspec.Struct, frozen=True):
     is_suppressed: bool
     is_unreplayed: bool
     output: bytes
+    problem: str = ""
 
 
 def decide_live(
@@ -111,8 +114,7 @@ def decide_live(
     finally:
         pool.close()
     decision = _decide(code, spec, hook_input, outcome, is_unreplayed=is_unreplayed)
-    _record(store, decision, hook_input)
-    return decision
+    return replace(decision, problem=_record(store, decision, hook_input))
 
 
 def _judge(pool: LivePool, spec: PolicySpec, hook_input: HookInput) -> tuple[str, str, bool]:
@@ -251,10 +253,10 @@ def _output(event: str, action: str, reason: str) -> bytes:
     return b""
 
 
-def _record(store: Store, decision: LiveDecision, hook_input: HookInput) -> None:
-    """Keep the decision; a store that cannot be written does not change it."""
+def _record(store: Store, decision: LiveDecision, hook_input: HookInput) -> str:
+    """Keep the decision; say why a store does not take it, which does not change it."""
     if store.is_read_only:
-        return
+        return "the store is read-only"
     row = HookRow(
         created_ns=time.time_ns(),
         policy=decision.policy,
@@ -270,5 +272,6 @@ def _record(store: Store, decision: LiveDecision, hook_input: HookInput) -> None
     )
     try:
         store.policies.add_hook_decision(row)
-    except StoreError:
-        return
+    except StoreError as error:
+        return error.message
+    return ""

@@ -122,7 +122,8 @@ class Outside(msgspec.Struct, frozen=True, tag="outside"):
 class PolicyOutcome(msgspec.Struct, frozen=True):
     """What one policy did in one session; texts are not redacted yet, snapshots stand in fires.
 
-    `snapshots` runs beside `fires`. `stopped` says why the policy was not run to the end.
+    `snapshots` runs beside `fires`. `undecided` names the events on which a critical gate gave no
+    decision. `stopped` says why the policy was not run to the end.
     """
 
     offered: int = 0
@@ -130,6 +131,7 @@ class PolicyOutcome(msgspec.Struct, frozen=True):
     fires: tuple[FireView, ...] = ()
     snapshots: tuple[dict[str, Any], ...] = ()
     cannot: tuple[CannotEvaluate, ...] = ()
+    undecided: tuple[str, ...] = ()
     faults: tuple[PolicyFault, ...] = ()
     n_faults: int = 0
     decisions: dict[str, int] = {}

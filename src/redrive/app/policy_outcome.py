@@ -29,6 +29,7 @@ from redrive.replay.walking import Walk
 from redrive.reports.times import time_or_none
 
 _OUTSIDE = -1
+_MAX_UNDECIDED = 100
 _NO_SEGMENT = -1
 
 
@@ -92,6 +93,7 @@ class Telling:
             fires=tuple(self._fire(found, held, by_seq) for found in shown),
             snapshots=tuple(self._snapshot(number, found) for found in shown),
             cannot=tuple(cannot),
+            undecided=tuple(tally.undecided[:_MAX_UNDECIDED]) if spec.critical else (),
             faults=tuple(tally.faults),
             n_faults=tally.n_faults,
             decisions=dict(sorted(tally.decisions.items())),

@@ -9,6 +9,7 @@ Source: DESIGN.md §7.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -42,8 +43,16 @@ from redrive.compare.policy_report import (
 )
 from redrive.errors import PluginError, UsageError
 from redrive.models.options import ModelOptions, parse_spec
-from redrive.replay.invariants import INVARIANTS, MAX_VIOLATIONS, merge_tested, status_of
+from redrive.replay.invariants import (
+    CRITICAL_ALWAYS_RUNS,
+    INVARIANTS,
+    MAX_VIOLATIONS,
+    check_critical,
+    merge_tested,
+    status_of,
+)
 from redrive.replay.policy import PREPARE_NOTE, PolicySpec, no_spec
+from redrive.sandbox.refused import LET_THROUGH
 from redrive.stores.port import SessionRow, Store
 
 STRICT, AUGMENTED = "strict", "augmented"
@@ -117,55 +126,79 @@ def replay_policies(
     if not codes:
         raise UsageError("no policy is named", hint="--policy NAME, or --policy PATH.py:NAME")
     names = sorted(row.session_id for row in rows)
-    sound = [number for number, code in enumerate(codes) if not code.findings]
-    load = _load_of([codes[number] for number in sound], request)
     with ExitStack() as held:
         asking = _open_asking(store, request, held)
-        pool = PolicyPool(
-            load,
-            n_workers=request.n_workers,
-            timeout_s=request.timeout_s,
-            answer=_answering(load, asking),
-        )
-        held.callback(pool.close)
-        loaded = pool.start()
-        _check_declarations(loaded)
-        results = _collect(pool, names, progress)
-    done = [results[name] for name in names if name in results]
+        replayed = [_start(code, request, asking, held) for code in codes]
+        _collect(replayed, names, progress)
+    running = [one.results for one in replayed if one.spec is not None]
+    done = [name for name in names if all(name in results for results in running)]
+    builder = _Builder(request, redact, asking, done, replayed)
     return PolicyDocument(
-        reports=_Builder(request, redact, asking, done).reports(codes, sound, loaded),
-        sessions=tuple(finished.session_id for finished in done),
+        reports=tuple(builder.report(one) for one in replayed),
+        sessions=tuple(done),
         branches=request.branches,
         is_partial=len(done) < len(names),
-        sessions_left=tuple(sorted({*names} - {*results})),
-        heads={finished.session_id: finished.head for finished in done},
+        sessions_left=tuple(sorted({*names} - {*done})),
+        heads={row.session_id: row.head for row in rows if row.session_id in {*done}},
         nets=NETS,
-        lets_through=loaded.lets_through,
+        lets_through=LET_THROUGH,
         redaction=request.redaction,
     )
 
 
-def _load_of(codes: Sequence[PolicyCode], request: ReplayRequest) -> Load:
-    return Load(
-        policies=tuple(codes),
+@dataclass(slots=True)
+class _Replayed:
+    """One policy's replay, in processes of its own: what it changes there reaches no other policy.
+
+    `pool` and `spec` are absent for a policy that is not loaded, `faults` then says why.
+    """
+
+    code: PolicyCode
+    pool: PolicyPool | None = None
+    spec: PolicySpec | None = None
+    faults: tuple[PolicyFault, ...] = ()
+    results: dict[str, Finished] = field(default_factory=dict)
+
+
+def _start(code: PolicyCode, request: ReplayRequest, asking: Asking, held: ExitStack) -> _Replayed:
+    """Load a policy in a first worker of its own."""
+    if code.findings:
+        return _Replayed(code, faults=tuple(map(_as_fault, code.findings)))
+    load = Load(
+        policies=(code,),
         store=str(request.store_path),
         recheck_all=request.recheck_all,
         is_strict=request.is_strict,
         memory_bytes=request.memory_bytes,
     )
+    pool = PolicyPool(
+        load,
+        n_workers=request.n_workers,
+        timeout_s=request.timeout_s,
+        answer=_answering(load, asking),
+    )
+    held.callback(pool.close)
+    loaded = pool.start()
+    _check_declarations(loaded)
+    fault = loaded.faults[0]
+    return _Replayed(code, pool, loaded.specs[0], () if fault is None else (fault,))
 
 
-def _collect(pool: PolicyPool, names: Sequence[str], progress: Progress) -> dict[str, Finished]:
-    """Replay the sessions; an interruption ends it with what is done."""
-    results: dict[str, Finished] = {}
+def _collect(replayed: Sequence[_Replayed], names: Sequence[str], progress: Progress) -> None:
+    """Replay the sessions, policy by policy; an interruption ends it with what is done."""
+    running = [one for one in replayed if one.pool is not None and one.spec is not None]
+    total, n_done = len(names) * len(running), 0
     try:
-        for finished in pool.replay(names):
-            results[finished.session_id] = finished
-            progress(len(results), len(names), finished.session_id)
+        for one in running:
+            assert one.pool is not None  # noqa: S101 - chosen so above
+            for finished in one.pool.replay(names):
+                one.results[finished.session_id] = finished
+                n_done += 1
+                progress(n_done, total, f"{one.code.attribute} {finished.session_id}")
+            one.pool.close()
     except KeyboardInterrupt:
         pass
-    progress(len(results), len(names), "")
-    return results
+    progress(n_done, total, "")
 
 
 def _answering(load: Load, asking: Asking) -> Callable[[Outside], Answer]:
@@ -253,55 +286,43 @@ class _Builder:
         request: ReplayRequest,
         redact: Redacting,
         asking: Asking,
-        done: Sequence[Finished],
+        done: Sequence[str],
+        replayed: Sequence[_Replayed],
     ) -> None:
         self._request = request
         self._redact = redact
         self._asking = asking
         self._done = done
+        self._n_faults = {name: sum(_n_faults(one, name) for one in replayed) for name in done}
 
-    def reports(
-        self, codes: Sequence[PolicyCode], sound: Sequence[int], loaded: Loaded
-    ) -> tuple[PolicyReport, ...]:
-        """Give one report per policy, in the order asked."""
-        reports = []
-        place = 0  # among the policies that were loaded
-        for number, code in enumerate(codes):
-            if number not in sound:
-                reports.append(self._unloaded(code, [_as_fault(f) for f in code.findings]))
-                continue
-            at = sound.index(number)
-            spec, fault = loaded.specs[at], loaded.faults[at]
-            if spec is None:
-                reports.append(self._unloaded(code, [] if fault is None else [fault]))
-                continue
-            reports.append(self._report(code, spec, place))
-            place += 1
-        return tuple(reports)
-
-    def _unloaded(self, code: PolicyCode, faults: Sequence[PolicyFault]) -> PolicyReport:
-        """Report a policy that was not run, since its code breaks the rules."""
-        return self._add_up(
-            code,
-            no_spec(code.attribute, code.lane),
-            [],
-            faults,
-            [Unreplayable(f.session_id, "the policy was not loaded") for f in self._done],
-        )
-
-    def _report(self, code: PolicyCode, spec: PolicySpec, place: int) -> PolicyReport:
+    def report(self, one: _Replayed) -> PolicyReport:
+        """Give the report of one policy."""
+        if one.spec is None:
+            spec = no_spec(one.code.attribute, one.code.lane)
+            unrun = [Unreplayable(name, "the policy was not loaded") for name in self._done]
+            return self._add_up(one.code, spec, [], one.faults, unrun)
         pairs, unreplayable = [], []
-        for finished in self._done:
+        for name in self._done:
+            finished = one.results[name]
             if finished.error is not None:
                 reason = self._redact.redact_excerpt(finished.error, REASON_CHARS)
-                damage = Unreplayable(finished.session_id, reason, finished.is_tampered)
-                unreplayable.append(damage)
+                unreplayable.append(Unreplayable(name, reason, finished.is_tampered))
                 continue
-            outcome = finished.outcomes[place]
+            outcome = self._with_critical(one.spec, finished.outcomes[0], name)
             pairs.append((finished, outcome))
             if outcome.stopped is not None:
-                unreplayable.append(Unreplayable(finished.session_id, outcome.stopped))
-        return self._add_up(code, spec, pairs, [], unreplayable)
+                unreplayable.append(Unreplayable(name, outcome.stopped))
+        return self._add_up(one.code, one.spec, pairs, [], unreplayable)
+
+    def _with_critical(self, spec: PolicySpec, outcome: PolicyOutcome, name: str) -> PolicyOutcome:
+        """Put a critical gate to the test of the faults of every policy in the session."""
+        tested = check_critical(
+            spec,
+            n_faults=self._n_faults[name],
+            offered=outcome.offered,
+            undecided=outcome.undecided,
+        )
+        return replace(outcome, invariants={**outcome.invariants, CRITICAL_ALWAYS_RUNS: tested})
 
     def _add_up(
         self,
@@ -381,6 +402,14 @@ class _Builder:
 
     def _cannot(self, cannot: CannotEvaluate) -> CannotEvaluate:
         return replace(cannot, reason=self._redact.redact_excerpt(cannot.reason, REASON_CHARS))
+
+
+def _n_faults(one: _Replayed, name: str) -> int:
+    finished = one.results.get(name)
+    if finished is None or finished.error is not None:
+        return 0
+    outcome = finished.outcomes[0]
+    return outcome.n_faults + (outcome.stopped is not None)
 
 
 def _session(

@@ -236,6 +236,17 @@ def _open_status(descriptor: int | None) -> MutableSequence[int]:
     return words  # type: ignore[no-any-return]
 
 
+def _checked_spec(policy: Policy) -> PolicySpec:
+    spec = read_spec(policy)
+    unknown = [name for name in spec.needs if name not in INFERENCES]
+    if unknown:
+        raise PluginError(
+            f"policy {spec.name}: no inference {unknown[0]!r}",
+            hint=f"known: {', '.join(INFERENCES)}",
+        )
+    return spec
+
+
 def _hook_of(code: PolicyCode) -> HookPolicy:
     return HookPolicy(msgspec.json.decode(raw_bytes(code.hook), type=HookCode))
 
@@ -262,7 +273,7 @@ def _load_policy(sealed: Sealed, code: PolicyCode) -> LivePolicy:
         with sealed:
             policy = make()
         if isinstance(policy, Policy):
-            return LivePolicy(load, read_spec(policy), place, sealed)
+            return LivePolicy(load, _checked_spec(policy), place, sealed)
     except (PluginError, PurityFault):
         raise
     except BaseException as error:

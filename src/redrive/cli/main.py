@@ -121,7 +121,10 @@ def _tell_of_key(key: RedactionKey) -> None:
 def _invoke(arguments: Sequence[str]) -> int:
     """Run one command line; not by click's `main`, which ends the process on a closed pipe."""
     if sys.stdout is None:
-        raise RedriveError("stdout is closed")
+        error = RedriveError("stdout is closed")
+        if "--fail-closed" in arguments:  # of `policy hook`: what cannot answer must block
+            error.exit_code = Exit.USAGE
+        raise error
     try:
         with redrive.make_context("redrive", list(arguments)) as context:
             return int(redrive.invoke(context) or 0)

@@ -26,6 +26,7 @@ __all__ = [
     "progress",
     "redactor",
     "say",
+    "say_address",
     "say_lines",
     "time_left",
     "use_redactor",
@@ -157,6 +158,11 @@ def write_lines(lines: Iterable[str]) -> None:
 def say(line: str) -> None:
     """Write one line for people to stderr, where there is one."""
     _say(escape(redactor().text(line)))
+
+
+def say_address(line: str) -> None:
+    """Write a line with an address that redrive made itself; its token must stay readable."""
+    _say(escape(line))
 
 
 def say_lines(text: str) -> None:

@@ -162,8 +162,20 @@ def parse_input(data: bytes) -> HookInput:
     """Read what Claude Code gives a hook; fields that are not known are ignored.
 
     Raises:
-        UsageError: it is not such an object, or has no `hook_event_name`.
+        UsageError: it is not such an object, or has no `hook_event_name`; or it is about a tool and
+            names none, or not what the tool is given.
     """
+    told = _decode_input(data)
+    is_about_tool = told.hook_event_name in ("PreToolUse", "PostToolUse")
+    if is_about_tool and msgspec.UNSET in (told.tool_name, told.tool_input):
+        lacking = "tool_name" if told.tool_name is msgspec.UNSET else "tool_input"
+        raise UsageError(
+            f"a hook input for {told.hook_event_name} without {lacking}", where="stdin", hint=_HINT
+        )
+    return told
+
+
+def _decode_input(data: bytes) -> HookInput:
     if len(data) > MAX_BYTES:
         raise UsageError(f"a hook's input of {len(data)} bytes", where="stdin", hint=_HINT)
     try:

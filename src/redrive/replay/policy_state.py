@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from redrive.record.event import MAIN_ACTOR, SessionStarted
+from redrive.record.event import MAIN_ACTOR, Event, SessionStarted
 from redrive.replay.persistent import Table
 
 NEVER = 0
@@ -266,6 +266,17 @@ class State(msgspec.Struct, frozen=True, gc=False):
         """The agent's last answer, its last 4,000 characters."""
         return self.standard.last_text
 
+    def call_of(self, event: Event) -> OpenCall | None:
+        """Give the call that a result answers; `None` where there is none, or for other kinds."""
+        calls = self.standard.open_calls
+        return next((call for call in calls if call.call_id == event.call_id), None)
+
     def tool(self, name: str) -> ToolRecord:
-        """Give how a tool has done so far."""
+        """Give how a tool has done so far.
+
+        Raises:
+            TypeError: the name is no text: a result need not name its tool, `call_of` does.
+        """
+        if not isinstance(name, str):
+            raise TypeError(f"tool({name!r}): a result may not name its tool; see state.call_of")
         return self.standard.tools.find(name) or ToolRecord()

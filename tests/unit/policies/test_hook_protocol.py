@@ -261,3 +261,11 @@ def test_an_event_that_is_not_answered_is_refused():
     with pytest.raises(UsageError) as caught:
         dump_decision("SessionStart", Action.NONE)
     assert "PreToolUse" in caught.value.hint
+
+
+@pytest.mark.parametrize("lacking", ["tool_name", "tool_input"])
+def test_an_input_about_a_tool_names_it_and_what_it_is_given(lacking):
+    told = {"hook_event_name": "PreToolUse", "tool_name": "Bash", "tool_input": {}}
+    del told[lacking]
+    with pytest.raises(UsageError, match=f"without {lacking}"):
+        parse_input(json.dumps(told).encode())

@@ -106,7 +106,7 @@ def _label_on_page(port: int, *, opens: bool) -> Callable[[Annotation], None]:
         ) from error
 
     def announce(address: str) -> None:
-        output.say(f"label at {address}  (Finish on the page, or Ctrl-C here, ends it)")
+        output.say_address(f"label at {address}  (Finish on the page, or Ctrl-C here, ends it)")
         if opens:
             # A browser that runs in the terminal would keep the page from being served.
             Thread(target=webbrowser.open, args=(address,), daemon=True).start()

@@ -110,9 +110,11 @@ def hook_verb(store: str | None, /, **options: Any) -> int:
 
 
 def _hook(store: str | None, options: dict[str, Any]) -> None:
+    if sys.stdin is None:
+        raise UsageError("stdin is closed", hint="Claude Code gives a hook its input there")
     hook_input = parse_input(sys.stdin.buffer.read(MAX_BYTES + 1))
     code = find_policy(options["policy"])
-    with opened_store(store) as opened:
+    with opened_store(store, create=options["unreplayed"]) as opened:
         if options["model"] is None:
             decision = decide_live(opened, code, hook_input, allow_unreplayed=options["unreplayed"])
         else:
@@ -127,5 +129,7 @@ def _hook(store: str | None, options: dict[str, Any]) -> None:
                     allow_unreplayed=options["unreplayed"],
                     answer=asking.answer,
                 )
+    if decision.problem:
+        output.say(f"redrive policy hook: this decision is not recorded: {decision.problem}")
     if decision.output:
         output.write_bytes([output.redactor().json(decision.output), b"\n"])
