@@ -93,3 +93,14 @@ def test_bytes_are_written_as_they_are(redirect):
 )
 def test_the_time_left_is_told_once_there_is_a_pace(done, elapsed_s, said):
     assert output.time_left(done, 10, elapsed_s) == said
+
+
+def test_an_address_of_ours_keeps_its_token_and_other_lines_do_not(monkeypatch):
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stderr", io.TextIOWrapper(written, write_through=True))
+    line = "label at http://127.0.0.1:8771/?token=Zk3vQ0c9S1x7Lw2RbT5nYh8P"
+    output.say_address(line)
+    output.say(line)
+    first, second = written.getvalue().decode().splitlines()
+    assert first == line
+    assert "Zk3vQ0c9" not in second
