@@ -11,7 +11,7 @@ import msgspec
 from redrive.policies.shell_command import Command
 from redrive.policies.shell_words import show_word
 
-RULES_VERSION = 2
+RULES_VERSION = 3
 MAX_WORDS = 64
 
 

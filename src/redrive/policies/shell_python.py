@@ -11,6 +11,8 @@ import warnings
 from collections.abc import Iterator
 from typing import TypeAlias
 
+import msgspec
+
 from redrive.policies.shell_paths import MADE_TEMPORARY
 from redrive.policies.shell_words import UNKNOWN
 
@@ -27,8 +29,20 @@ _HOME_CALLS = frozenset({"Path.home", "pathlib.Path.home", "os.path.expanduser"}
 _TEMPORARY_CALLS = frozenset({"tempfile.mkdtemp", "mkdtemp", "tempfile.gettempdir"})
 
 
+class PythonReading(msgspec.Struct, frozen=True):
+    """What code does; `is_complete` is false if it is too long or too deep to be read."""
+
+    actions: tuple[Action, ...] = ()
+    is_complete: bool = True
+
+
 def find_python_actions(code: str) -> tuple[Action, ...]:
-    """Find what code deletes and starts.
+    """Find what code deletes and starts, as `read_python` does."""
+    return read_python(code).actions
+
+
+def read_python(code: str) -> PythonReading:
+    """Read what code deletes and starts.
 
     Args:
         code: Python source; empty, too long or no valid Python gives nothing.
@@ -38,13 +52,16 @@ def find_python_actions(code: str) -> tuple[Action, ...]:
         removal is `("shutil.rmtree", path)`.
     """
     if not code or len(code) > _MAX_CHARS:
-        return ()
+        return PythonReading(is_complete=not code)
     try:
         tree = _parse(code)
         values, names = _literal_values(tree), _imported_names(tree)
-        return tuple(a for node in ast.walk(tree) for a in _actions(node, values, names))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return ()
+        found = tuple(a for node in ast.walk(tree) for a in _actions(node, values, names))
+        return PythonReading(found)
+    except (RecursionError, MemoryError):
+        return PythonReading(is_complete=False)
+    except (SyntaxError, ValueError):
+        return PythonReading()
 
 
 def _parse(code: str) -> ast.Module:

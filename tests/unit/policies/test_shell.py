@@ -124,6 +124,11 @@ DENIED = [
     ("recursive_delete", "[[ -n $(rm -rf src) ]]"),
     ("recursive_delete", 'f() { rm -rf "$1"; }; f src'),
     ("recursive_delete", "function f { rm -rf src\n}\nf"),
+    (
+        "recursive_delete",
+        "f0(){ f1; f1; }; f1(){ f2; f2; }; f2(){ f3; }; f3(){ f4; }; f4(){ rm -rf src; }; f0",
+    ),
+    ("recursive_delete", "sudo " * 20 + "rm -rf src"),
     ("recursive_delete", 'for d in build src; do rm -rf "$d"; done'),
     ("recursive_delete", "while true; do rm -rf src; break; done"),
     ("recursive_delete", "if [ -d src ]; then echo; elif true; then rm -rf src; fi"),
@@ -508,6 +513,24 @@ def test_a_command_that_is_too_long_or_too_deep_is_asked_about():
     for command in ("echo x; " * 10_000, "$(" * 100, "bash -c " * 3):
         rules = [danger.rule for danger in find_dangers(command)]
         assert rules == (["unread_command"] if len(command) > 50 else [])
+
+
+UNREAD = [
+    "f0(){ f1; };" + "".join(f"f{n}(){{ f{n + 1}; }};" for n in range(1, 30)) + "f30(){ ls; }; f0",
+    "sudo " * 60 + "rm -rf src",
+    "env " * 40 + "rm -rf src",
+    "nice " * 33 + "ls",
+    "python3 -c 'x" + ".a" * 20_000 + "'",
+    "python3 -c '" + "-" * 20_000 + "1'",
+    "echo " + "a " * 300 + "src | xargs rm -f",
+    "bash -c \"$(cat <<'E'\n" + "ls\n" * 6000 + 'rm -rf src\nE\n)"',
+]
+
+
+@pytest.mark.parametrize("command", UNREAD)
+def test_a_limit_that_is_met_is_asked_about(command: str):
+    dangers = find_dangers(command)
+    assert {(d.rule, d.severity) for d in dangers} == {("unread_command", Severity.ASK)}
 
 
 def test_what_stands_before_the_cut_is_still_found():
