@@ -11,6 +11,8 @@ import msgspec
 
 from redrive.policies.shell_command import Command, Options, read_options
 from redrive.policies.shell_danger import Danger, Severity, make_danger
+from redrive.policies.shell_paths import is_scratch
+from redrive.policies.shell_words import is_known
 
 _DENY, _ASK = Severity.DENY, Severity.ASK
 
@@ -31,6 +33,7 @@ def _rule(rule: str, path: str = "", needs: str = "", severity: Severity = _DENY
     return Rule(rule, tuple(path.split()), tuple(needs.split()), severity)
 
 
+_MKFS_VALUES = tuple(f"-{letter}" for letter in "tLNimOEUTbCGJ")
 _NO_RUN = frozenset({"--dry-run", "--dryrun", "--help", "--version"})
 # Options that take a value, so that it is not read as a subcommand.
 _VALUES: Mapping[str, tuple[str, ...]] = {
@@ -185,7 +188,7 @@ _CLOUDS: Mapping[str, tuple[Rule, ...]] = {
     "glab": (_rule("repository_delete", "repo delete"),),
 }
 _MACHINE: Mapping[str, tuple[Rule, ...]] = {
-    **dict.fromkeys(("shutdown", "reboot", "halt", "poweroff"), (_rule("system_stop"),)),
+    **dict.fromkeys(("reboot", "halt", "poweroff"), (_rule("system_stop"),)),
     "systemctl": (_rule("system_stop", "poweroff|reboot|halt|kexec"),),
     "init": (_rule("system_stop", "0|6"),),
     "crontab": (_rule("account_loss", "", "-r"),),
@@ -229,7 +232,7 @@ def judge_service(command: Command, root: str | None) -> Iterator[Danger]:
     del root
     name = command.program
     if name.startswith("mkfs"):
-        yield make_danger("disk_overwrite", command, command.words[-1])
+        yield from _make_filesystem(command)
         return
     words = command.words[1:]
     if name in {"python", "python3", "php"} and words and words[0].endswith(_SCRIPTS):
@@ -247,6 +250,17 @@ def judge_service(command: Command, root: str | None) -> Iterator[Danger]:
             target = " ".join(options.operands[len(rule.path) :])
             yield make_danger(rule.rule, command, target, severity=rule.severity)
             return
+
+
+def _make_filesystem(command: Command) -> Iterator[Danger]:
+    """Judge `mkfs`: a disk is lost; a plain file is an image that somebody made for it."""
+    options = read_options(command.words[1:], _MKFS_VALUES)
+    targets = options.operands or command.words[-1:]
+    grave = [target for target in targets if target.startswith("/dev/") or not is_known(target)]
+    if grave:
+        yield make_danger("disk_overwrite", command, grave[0])
+    elif not is_scratch(targets[0], folder=command.cwd):
+        yield make_danger("disk_overwrite", command, targets[0], severity=_ASK)
 
 
 def _runs_nothing(word: str) -> bool:
@@ -318,6 +332,12 @@ def _mongo(command: Command, options: Options) -> Iterator[Danger]:
             return
 
 
+def _shutdown(command: Command, options: Options) -> Iterator[Danger]:
+    """Judge `shutdown`; `-c` cancels one, `-k` only warns."""
+    if not options.has("-c", "-k", "--show"):
+        yield make_danger("system_stop", command)
+
+
 _MONGO_CALLS = ("dropDatabase()", "drop()", "deleteMany({})", "remove({})", "dropCollection(")
 _SCRIPTS = ("manage.py", "artisan")
 _LIKE = {"oc": "kubectl", "podman": "docker", "nerdctl": "docker", "docker-compose": "docker"}
@@ -328,5 +348,6 @@ _SPECIAL = {
     "aws": _aws,
     **dict.fromkeys(("gcloud", "az", "doctl", "hcloud", "linode-cli"), _verbs),
     "kill": _kill,
+    "shutdown": _shutdown,
     **dict.fromkeys(("mongosh", "mongo"), _mongo),
 }

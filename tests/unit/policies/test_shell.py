@@ -172,6 +172,11 @@ DENIED = [
     ("history_rewrite", "git reflog expire --expire=now --all && git gc --prune=now"),
     ("disk_overwrite", "dd if=/dev/zero of=/dev/sda bs=1M"),
     ("disk_overwrite", "sudo mkfs.ext4 /dev/sdb1"),
+    ("disk_overwrite", "mkfs -t ext4 $DISK"),
+    ("mass_delete", "find /tmp -delete"),
+    ("mass_delete", "find . -type f -exec rm {} \\;"),
+    ("sql_data_loss", "sqlite3 :memory: 'ATTACH \"app.db\" AS a; DROP TABLE a.users'"),
+    ("sql_data_loss", "printf '.open app.db\\nDROP TABLE users;' | sqlite3 /tmp/x.db"),
     ("disk_overwrite", "wipefs -a /dev/sdb"),
     ("disk_overwrite", "echo x > /dev/nvme0n1"),
     ("disk_overwrite", "cat img | sudo tee /dev/sda"),
@@ -280,6 +285,9 @@ ASKED = [
     ("cloud_delete", "aws sqs delete-queue --queue-url q"),
     ("sql_data_loss", "psql -c 'UPDATE users SET active = false'"),
     ("firewall_flush", "iptables -F"),
+    ("disk_overwrite", "mkfs.ext4 disk.img"),
+    ("mass_delete", "find ~ -name '*.bak' -exec rm {} +"),
+    ("mass_delete", "find . -name '*.csv' -exec rm {} +"),
 ]
 HARMLESS = [
     # Git refuses where the remote moved, and what is replaced stays in the reflog.
@@ -329,6 +337,17 @@ HARMLESS = [
     "find . -type d -empty -delete",
     "find build -type f -delete",
     "find . -name foo.txt -type f -delete",
+    "find /tmp -mtime +1 -delete",
+    "cd /tmp && find . -mmin +60 -type f -delete",
+    "find . -name '*.orig' -exec rm {} \\;",
+    "find src -type f \\( -name '*.rej' -o -name '*~' -o -name '*.swp' \\) | xargs rm -f",
+    "find . -name '*.bak' -exec rm -f {} +",
+    "sqlite3 :memory: 'DROP TABLE x'",
+    "sqlite3 /tmp/x.db 'DROP TABLE x'",
+    "echo 'DROP TABLE x' | sqlite3",
+    "duckdb -c 'DROP TABLE x'",
+    "shutdown -c",
+    "mkfs.ext4 -L root /tmp/disk.img",
     "find . -name '*.py' -exec grep -l rmtree {} +",
     'find . -type d -name __pycache__ | while read d; do rm -rf "$d"; done',
     "npx rimraf dist",
@@ -502,6 +521,12 @@ def test_a_working_tree_in_a_temporary_folder_is_no_scratch():
     assert find_dangers("rm -rf /tmp/repo", cwd="/tmp/repo")
     assert find_dangers("rm -rf ..", cwd="/tmp/repo/sub")
     assert not find_dangers("rm -rf /tmp/repo/build /tmp/other", cwd="/tmp/repo")
+
+
+def test_old_temporary_files_are_no_scratch_where_the_working_tree_is_among_them():
+    assert find_dangers("find /tmp -mtime +1 -delete", cwd="/tmp/repo")
+    assert find_dangers("sqlite3 app.db 'DROP TABLE x'", cwd="/tmp/repo")
+    assert not find_dangers("find . -name '*.orig' -exec rm {} +", cwd="/srv/app")
 
 
 def test_the_working_tree_is_known_by_its_absolute_path():
