@@ -285,7 +285,17 @@ def _run_git(run: Runner, command: Command, scope: Scope) -> Stream:
     run.emit(command)
     for text in _git_texts(name, rest):
         run.text(text, scope.child(), UNREAD)
-    return UNREAD
+    return _listed_files(rest) if name == "ls-files" else UNREAD
+
+
+def _listed_files(words: tuple[str, ...]) -> Stream:
+    """Give the paths that `git ls-files` lists, as `find` would."""
+    options = read_options(words, ("-x", "-X", "--exclude", "--exclude-from"))
+    if options.has("-d", "--deleted"):
+        return UNREAD
+    paths = options.operands or (".",)
+    listed = (path if path.startswith(("/", ".")) else f"./{path}" for path in paths)
+    return Stream(paths=tuple(listed))
 
 
 def _git_texts(name: str, words: tuple[str, ...]) -> list[str]:

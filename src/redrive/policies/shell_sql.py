@@ -43,6 +43,7 @@ CLIENTS: Mapping[str, _Client] = {
     "bq": _Client("bigquery", (), ("--project_id", "--dataset_id", "--location"), 1),
     "influx": _Client("", ("-execute", "--execute"), ("-database", "-host", "-port")),
     **dict.fromkeys(("hive", "beeline"), _Client("hive", ("-e",), ("-u", "-n", "-p"))),
+    "sql.execute": _Client("", (), (), 0),
     "cqlsh": _Client("", ("-e", "--execute"), ("-u", "-p", "-k")),
 }
 
