@@ -11,6 +11,7 @@ import msgspec
 
 from redrive.policies.shell_command import Command, Options, read_options
 from redrive.policies.shell_danger import Danger, Severity, make_danger
+from redrive.policies.shell_output import EVERY_CONTAINER
 from redrive.policies.shell_paths import is_scratch
 from redrive.policies.shell_words import is_known
 
@@ -40,9 +41,11 @@ _VALUES: Mapping[str, tuple[str, ...]] = {
     "kubectl": (
         *("-n", "--namespace", "--context", "--kubeconfig", "--cluster", "--user", "-l"),
         *("--selector", "-f", "--filename", "-k", "--kustomize", "-o", "--grace-period"),
+        "--replicas",
     ),
     "helm": ("-n", "--namespace", "--kube-context", "--kubeconfig"),
     "aws": ("--profile", "--region", "--output", "--endpoint-url", "--query"),
+    "bq": ("--project_id", "--dataset_id", "--location"),
     "gcloud": ("--project", "--account", "--configuration", "--format", "--zone", "--region"),
     "az": ("-g", "--resource-group", "-n", "--name", "--subscription", "-o", "--output"),
     "docker": ("-H", "-c", "--context", "--host", "-f", "--file", "-p", "--project-name"),
@@ -84,7 +87,6 @@ _DOCKER = (
     _rule("container_data_loss", "system prune", "-a --all --volumes"),
     _rule("container_data_loss", "system prune", "", _ASK),
     _rule("container_data_loss", "volume rm|remove|prune"),
-    _rule("container_data_loss", "rm", "-v --volumes", _ASK),
     _rule("container_data_loss", "container|image|network|builder prune", "-a --all", _ASK),
     _rule("container_data_loss", "compose down", "-v --volumes"),
     _rule("container_data_loss", "compose rm", "-v", _ASK),
@@ -175,6 +177,15 @@ _CLOUDS: Mapping[str, tuple[Rule, ...]] = {
         _rule("cloud_delete", "rm", "-r --recursive"),
         _rule("cloud_delete", "rb", "--force"),
     ),
+    "bq": (
+        _rule("cloud_delete", "rm", "-r --recursive"),
+        _rule("cloud_delete", "rm", "-f --force", _ASK),
+    ),
+    "vault": (
+        _rule("store_delete", "kv destroy", "", _ASK),
+        _rule("store_delete", "kv metadata delete", "", _ASK),
+    ),
+    **dict.fromkeys(("kafka-topics", "kafka-topics.sh"), (_rule("store_delete", "", "--delete"),)),
     "helm": (_rule("cluster_delete", "uninstall|delete|del|un"),),
     **dict.fromkeys(("kind", "minikube", "k3d"), (_rule("cluster_delete", "delete", "", _ASK),)),
     **dict.fromkeys(("docker", "podman", "nerdctl"), _DOCKER),
@@ -221,10 +232,10 @@ _AWS_GRAVE = frozenset(
     {
         *("rds", "dynamodb", "s3api", "s3", "ec2", "cloudformation", "eks", "ecs", "efs", "kms"),
         *("redshift", "docdb", "neptune", "elasticache", "backup", "route53", "iam", "es"),
-        *("organizations", "opensearch", "lambda", "glacier", "secretsmanager"),
+        *("organizations", "opensearch", "lambda", "glacier", "secretsmanager", "ecr"),
     }
 )
-_AWS_VERBS = ("delete-", "terminate-", "purge-", "schedule-key-deletion")
+_AWS_VERBS = ("delete-", "batch-delete-", "terminate-", "purge-", "schedule-key-deletion")
 
 
 def judge_service(command: Command, root: str | None) -> Iterator[Danger]:
@@ -281,6 +292,9 @@ def _kubernetes(command: Command, options: Options) -> Iterator[Danger]:
     if options.operands[:1] != ("delete",):
         if options.operands[:1] == ("drain",):
             yield make_danger("cluster_delete", command, severity=_ASK)
+        elif options.operands[:1] == ("scale",) and "0" in options.values("--replicas"):
+            target = " ".join(options.operands[1:])
+            yield make_danger("cluster_stop", command, target, severity=_ASK)
         return
     kinds = {kind.partition("/")[0] for word in options.operands[1:2] for kind in word.split(",")}
     is_wide = options.has("-f", "--filename", "-k", "--kustomize", "--all", "-A")
@@ -338,6 +352,29 @@ def _shutdown(command: Command, options: Options) -> Iterator[Danger]:
         yield make_danger("system_stop", command)
 
 
+def _etcd(command: Command, options: Options) -> Iterator[Danger]:
+    """Judge `etcdctl del`: of all keys, or of all below one."""
+    keys = options.operands[1:]
+    is_range = options.has("--prefix", "--from-key")
+    if options.operands[:1] != ("del",) or not (is_range or len(keys) > 1):
+        return
+    severity = _DENY if keys[:1] in {("",), ("/",)} else _ASK
+    yield make_danger("store_delete", command, keys[0] if keys else "", severity=severity)
+
+
+def _docker(command: Command, options: Options) -> Iterator[Danger]:
+    """Judge `docker rm`: with its volumes, or of every container there is."""
+    del options
+    words = read_options(command.words[1:], ("-H", "-c", "--context", "--host"))
+    operands = words.operands[1:] if words.operands[:1] == ("container",) else words.operands
+    if operands[:1] not in {("rm",), ("remove",)}:
+        return
+    is_forced = words.has("-f", "--force")
+    if words.has("-v", "--volumes") or (is_forced and EVERY_CONTAINER in operands):
+        target = " ".join(operands[1:])
+        yield make_danger("container_data_loss", command, target, severity=_ASK)
+
+
 _MONGO_CALLS = ("dropDatabase()", "drop()", "deleteMany({})", "remove({})", "dropCollection(")
 _SCRIPTS = ("manage.py", "artisan")
 _LIKE = {"oc": "kubectl", "podman": "docker", "nerdctl": "docker", "docker-compose": "docker"}
@@ -349,5 +386,7 @@ _SPECIAL = {
     **dict.fromkeys(("gcloud", "az", "doctl", "hcloud", "linode-cli"), _verbs),
     "kill": _kill,
     "shutdown": _shutdown,
+    "etcdctl": _etcd,
+    **dict.fromkeys(("docker", "podman", "nerdctl"), _docker),
     **dict.fromkeys(("mongosh", "mongo"), _mongo),
 }
