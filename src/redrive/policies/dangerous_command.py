@@ -25,7 +25,7 @@ class DangerousCommandGuard(Policy):
     """
 
     name = "DangerousCommandGuard"
-    version = "2"
+    version = "3"
     on = ("tool.call", "custom:sql")
     lane = "gate"
     critical = True

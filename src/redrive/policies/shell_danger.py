@@ -11,7 +11,7 @@ import msgspec
 from redrive.policies.shell_command import Command
 from redrive.policies.shell_words import show_word
 
-RULES_VERSION = 2
+RULES_VERSION = 3
 MAX_WORDS = 64
 
 
@@ -53,8 +53,10 @@ RULES: Mapping[str, str] = {
     "sql_data_loss": "loses the data of a database",
     "database_reset": "drops or empties a database",
     "cluster_delete": "deletes resources of a cluster",
+    "cluster_stop": "stops what a cluster runs",
+    "store_delete": "deletes what a service stores",
     "cloud_delete": "deletes resources of a cloud account",
-    "container_data_loss": "deletes containers' volumes or images",
+    "container_data_loss": "deletes containers, their volumes or images",
     "package_unpublish": "takes back a published package",
     "repository_delete": "deletes a hosted repository or a release",
     "remote_code": "runs code straight from the network",

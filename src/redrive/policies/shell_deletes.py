@@ -11,11 +11,13 @@ from redrive.policies.shell_command import Command, Options, complete_option, re
 from redrive.policies.shell_danger import Danger, Severity, make_danger
 from redrive.policies.shell_find import read_searches
 from redrive.policies.shell_paths import (
+    is_backup,
     is_broad,
     is_device,
     is_plain_file,
     is_scratch,
     is_temporary_root,
+    join_path,
 )
 from redrive.policies.shell_words import DOWNLOADED, UNKNOWN, is_known
 
@@ -43,7 +45,8 @@ def judge_rm(command: Command, root: str | None) -> Iterator[Danger]:
     if is_recursive:
         yield from judge_targets(command, options.operands, root, severity)
     elif command.walked:
-        yield from _judge_walked(command, command.walked, root)
+        walked = [p for p in command.walked if not is_backup(p, folder=command.cwd, root=root)]
+        yield from _judge_walked(command, tuple(walked), root)
 
 
 def judge_targets(
@@ -119,8 +122,16 @@ def judge_find(command: Command, root: str | None) -> Iterator[Danger]:
         elif search.deletes:
             severity = Severity.ASK if search.is_filtered else Severity.DENY
             for folder in search.paths:
+                place = join_path(command.cwd, folder)
+                if search.is_filtered and is_temporary_root(place) and not _holds(place, root):
+                    continue
                 if not is_scratch(folder, folder=command.cwd, root=root):
                     yield make_danger("mass_delete", command, folder, severity=severity)
+
+
+def _holds(folder: str, root: str | None) -> bool:
+    """Tell whether the working tree lies in a folder, as far as it is known."""
+    return root is not None and f"{root}/".startswith(f"{folder}/")
 
 
 def judge_rmtree(command: Command, root: str | None) -> Iterator[Danger]:

@@ -28,6 +28,14 @@ _SHARED = frozenset(
         *("production", "prod", "staging", "gh-pages"),
     }
 )
+# Files without an ending; such as LICENSE are told by their capitals.
+_FILE_NAMES = frozenset(
+    {
+        *("Makefile", "makefile", "Dockerfile", "Gemfile", "Rakefile", "Procfile", "Pipfile"),
+        *("Jenkinsfile", "Vagrantfile", "Brewfile", "Justfile", "justfile", "Podfile"),
+        *("gradlew", "mvnw"),
+    }
+)
 _Judge = Callable[[Command, Options, str | None], Iterator[Danger]]
 
 
@@ -116,9 +124,21 @@ def _restore(command: Command, options: Options, root: str | None) -> Iterator[D
 
 
 def _checkout(command: Command, options: Options, root: str | None) -> Iterator[Danger]:
-    yield from _restore(command, options, root)
+    dangers = tuple(_restore(command, options, root))
+    yield from dangers
+    words = command.words
+    paths = words[words.index("--") + 1 :] if "--" in words else ()
+    folders = [path for path in paths if _may_be_folder(path)]
+    if folders and not dangers and not options.has("-b", "-B", "--orphan"):
+        yield make_danger("discard_work", command, folders[0], severity=Severity.ASK)
     if options.has("-f", "--force", "--discard-changes"):
         yield make_danger("discard_work", command, severity=Severity.ASK)
+
+
+def _may_be_folder(path: str) -> bool:
+    """Tell whether a path's name is a folder's, as far as a name shows."""
+    name = path.rpartition("/")[2]
+    return "." not in name and name not in _FILE_NAMES and not name.isupper() and is_known(name)
 
 
 def _branch(command: Command, options: Options, root: str | None) -> Iterator[Danger]:

@@ -11,7 +11,7 @@ from redrive.policies.shell_builtins import BUILTINS
 from redrive.policies.shell_command import Command, read_options
 from redrive.policies.shell_find import read_searches
 from redrive.policies.shell_output import write_output
-from redrive.policies.shell_python import find_python_actions
+from redrive.policies.shell_python import read_python
 from redrive.policies.shell_scope import Runner, Scope
 from redrive.policies.shell_words import (
     DOWNLOADED,
@@ -46,6 +46,8 @@ def launch(run: Runner, command: Command, scope: Scope) -> Stream:
         if inner is None:
             break
         command = replace(command, words=inner)
+    else:
+        run.leave_unread()
     if (written := run.files.find(command.cwd, command.words[0])) is not None:
         return _run_code(run, command, scope.child(), written, command.words)
     run.emit(command)
@@ -180,7 +182,10 @@ def _run_python(run: Runner, command: Command, scope: Scope) -> Stream:
         code = command.stdin if name == "-" else run.files.read(command.cwd, name)
     is_download = code.is_download or DOWNLOADED in (code.text or "")[:1]
     run.emit(replace(command, runs_download=is_download))
-    for action in find_python_actions(code.text or ""):
+    reading = read_python(code.text or "")
+    if not reading.is_complete:
+        run.leave_unread()
+    for action in reading.actions:
         if isinstance(action, str):
             run.text(action, scope.child(), UNREAD)
         else:
@@ -206,7 +211,7 @@ def _run_interpreter(run: Runner, command: Command, scope: Scope) -> Stream:
 def _run_xargs(run: Runner, command: Command, scope: Scope) -> Stream:
     options = read_options(command.words[1:], _XARGS_VALUES, is_permuted=False)
     marks = options.values("-I", "-J", "--replace") + (["{}"] if options.has("-i") else [])
-    items = _items(command.stdin)
+    items = _items(run, command.stdin)
     if not options.operands:
         return Stream("\n".join(items)) if UNKNOWN not in items else UNREAD
     mark = (marks[0] or "{}") if marks else ""
@@ -215,12 +220,15 @@ def _run_xargs(run: Runner, command: Command, scope: Scope) -> Stream:
     return run.words(replace(command, words=words, walked=walked, stdin=UNREAD), scope.child())
 
 
-def _items(stdin: Stream) -> tuple[str, ...]:
+def _items(run: Runner, stdin: Stream) -> tuple[str, ...]:
+    items: tuple[str, ...] = (UNKNOWN,)
     if stdin.paths:
-        return stdin.paths[:_MAX_ITEMS]
-    if stdin.text is not None and not stdin.is_download:
-        return tuple(stdin.text.split()[:_MAX_ITEMS])
-    return (UNKNOWN,)
+        items = stdin.paths
+    elif stdin.text is not None and not stdin.is_download:
+        items = tuple(stdin.text.split(maxsplit=_MAX_ITEMS))
+    if len(items) > _MAX_ITEMS:
+        run.leave_unread()
+    return items[:_MAX_ITEMS]
 
 
 def _filled(words: tuple[str, ...], mark: str, items: tuple[str, ...]) -> tuple[str, ...]:
@@ -236,7 +244,7 @@ def _filled(words: tuple[str, ...], mark: str, items: tuple[str, ...]) -> tuple[
 
 def _run_parallel(run: Runner, command: Command, scope: Scope) -> Stream:
     words = command.words[1:]
-    items = _items(command.stdin)
+    items = _items(run, command.stdin)
     if ":::" in words:
         items = words[words.index(":::") + 1 :]
         words = words[: words.index(":::")]
@@ -277,7 +285,17 @@ def _run_git(run: Runner, command: Command, scope: Scope) -> Stream:
     run.emit(command)
     for text in _git_texts(name, rest):
         run.text(text, scope.child(), UNREAD)
-    return UNREAD
+    return _listed_files(rest) if name == "ls-files" else UNREAD
+
+
+def _listed_files(words: tuple[str, ...]) -> Stream:
+    """Give the paths that `git ls-files` lists, as `find` would."""
+    options = read_options(words, ("-x", "-X", "--exclude", "--exclude-from"))
+    if options.has("-d", "--deleted"):
+        return UNREAD
+    paths = options.operands or (".",)
+    listed = (path if path.startswith(("/", ".")) else f"./{path}" for path in paths)
+    return Stream(paths=tuple(listed))
 
 
 def _git_texts(name: str, words: tuple[str, ...]) -> list[str]:

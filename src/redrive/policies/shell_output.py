@@ -16,6 +16,8 @@ from redrive.policies.shell_scope import Files
 from redrive.policies.shell_words import DOWNLOADED, SILENT, UNREAD, Stream
 
 _MAX_ITEMS = 256
+# What stands for the names that `docker ps -aq` lists.
+EVERY_CONTAINER = "every-container"
 
 
 def write_output(files: Files, command: Command) -> Stream:
@@ -127,6 +129,16 @@ def _folder(command: Command, files: Files) -> Stream:
     return Stream(command.cwd + "\n")
 
 
+def _containers(command: Command, files: Files) -> Stream:
+    """Give what `docker ps -q` lists; a filter may leave one alone."""
+    del files
+    options = read_options(command.words[1:], ("-n", "--last", "-H", "-c"))
+    operands = options.operands[1:] if options.operands[:1] == ("container",) else options.operands
+    is_listed = operands[:1] in {("ps",), ("ls",)} and options.has("-q", "--quiet")
+    is_filtered = options.has("-f", "--filter", "-n", "--last", "-l", "--latest")
+    return Stream(EVERY_CONTAINER + "\n") if is_listed and not is_filtered else UNREAD
+
+
 _DOWNLOAD_VALUES = {
     "curl": (
         *("-o", "-H", "-d", "-X", "-u", "-A", "-b", "-c", "-e", "-F", "-m", "-x", "-w", "-T"),
@@ -149,6 +161,7 @@ _WRITERS: Mapping[str, _Writer] = {
     "wget": _download,
     "mktemp": _make_temporary,
     "pwd": _folder,
+    **dict.fromkeys(("docker", "podman", "nerdctl"), _containers),
     **dict.fromkeys(("sed", "tr", "gunzip", "zcat", "gzip", "head", "tail"), _pass),
     **dict.fromkeys(("xz", "bzip2", "zstd", "openssl", "iconv", "dos2unix", "awk"), _pass),
     **dict.fromkeys(("sort", "uniq", "grep"), _same_paths),

@@ -29,6 +29,8 @@ PATTERNS = (
     *("*.egg-info", "*.pyc", "*.pyo", "*.tmp", "tmp.*", "__pycache__*"),
     *("bazel-*", "*.tsbuildinfo"),
 )
+# Files that are left behind: a copy, or what a merge could not place.
+_BACKUPS = ("*.orig", "*.bak", "*.rej", "*.swp", "*.swo", "*~", "*.pyc", "*.tmp")
 # Endings of plain files: deleting one, or a lock that is made again, is no recursion. A folder may
 # be called `next.js` or `data.v2`, so the table is short; a database's file is not in it.
 _FILE_ENDINGS = (
@@ -101,6 +103,16 @@ def is_plain_file(path: str) -> bool:
 def is_temporary_root(path: str) -> bool:
     """Tell whether a path is a temporary folder itself."""
     return join_path(".", path) in _TEMPORARY_ROOTS
+
+
+def is_backup(path: str, *, folder: str = ".", root: str | None = None) -> bool:
+    """Tell whether a path is what editors and merges leave behind, below the working tree."""
+    whole = join_path(folder, path)
+    if root is not None:
+        whole = whole.removeprefix(posixpath.normpath(root).rstrip("/") + "/")
+    is_elsewhere = whole.startswith(("/", "~", "..", UNKNOWN, DOWNLOADED))
+    name = whole.rpartition("/")[2]
+    return not is_elsewhere and any(_is_like(name, pattern) for pattern in _BACKUPS)
 
 
 def is_device(path: str) -> bool:

@@ -11,11 +11,15 @@ import warnings
 from collections.abc import Iterator
 from typing import TypeAlias
 
+import msgspec
+
 from redrive.policies.shell_paths import MADE_TEMPORARY
-from redrive.policies.shell_words import UNKNOWN
+from redrive.policies.shell_words import UNKNOWN, is_known
 
 Action: TypeAlias = str | tuple[str, ...]
 _MAX_CHARS = 64 * 1024
+_MAX_ATTRIBUTES = 20
+_SQL_METHODS = frozenset({"execute", "executescript"})
 _SHELL_CALLS = frozenset(
     {"os.system", "os.popen", "subprocess.getoutput", "subprocess.getstatusoutput"}
 )
@@ -27,24 +31,40 @@ _HOME_CALLS = frozenset({"Path.home", "pathlib.Path.home", "os.path.expanduser"}
 _TEMPORARY_CALLS = frozenset({"tempfile.mkdtemp", "mkdtemp", "tempfile.gettempdir"})
 
 
+class PythonReading(msgspec.Struct, frozen=True):
+    """What code does; `is_complete` is false if it is too long or too deep to be read."""
+
+    actions: tuple[Action, ...] = ()
+    is_complete: bool = True
+
+
 def find_python_actions(code: str) -> tuple[Action, ...]:
-    """Find what code deletes and starts.
+    """Find what code deletes and starts, as `read_python` does."""
+    return read_python(code).actions
+
+
+def read_python(code: str) -> PythonReading:
+    """Read what code deletes and starts.
 
     Args:
         code: Python source; empty, too long or no valid Python gives nothing.
 
     Returns:
         In source order: a text is a shell command line, a tuple is a program's words. A recursive
-        removal is `("shutil.rmtree", path)`.
+        removal is `("shutil.rmtree", path)`; last, the SQL that it executes as a client would
+        get it: `("sqlite3", path, script)`, or `("sql.execute", script)`.
     """
     if not code or len(code) > _MAX_CHARS:
-        return ()
+        return PythonReading(is_complete=not code)
     try:
         tree = _parse(code)
         values, names = _literal_values(tree), _imported_names(tree)
-        return tuple(a for node in ast.walk(tree) for a in _actions(node, values, names))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return ()
+        found = tuple(a for node in ast.walk(tree) for a in _actions(node, values, names))
+        return PythonReading((*found, *_sql_actions(tree, values, names)))
+    except (RecursionError, MemoryError):
+        return PythonReading(is_complete=False)
+    except (SyntaxError, ValueError):
+        return PythonReading()
 
 
 def _parse(code: str) -> ast.Module:
@@ -66,6 +86,17 @@ def _imported_names(tree: ast.AST) -> dict[str, str]:
 
 
 def _full_name(node: ast.expr, names: dict[str, str]) -> str:
+    ends: list[str] = []
+    inner: ast.expr = node
+    while isinstance(inner, ast.Attribute) and len(ends) < _MAX_ATTRIBUTES:
+        ends.insert(0, inner.attr)
+        inner = inner.value
+    match inner:  # a module that is imported where it is used
+        case ast.Call(ast.Name("__import__") | ast.Attribute(attr="import_module"), [named, *_]):
+            if isinstance(named, ast.Constant) and isinstance(named.value, str):
+                return ".".join((named.value, *ends))
+        case _:
+            pass
     if not isinstance(node, ast.Name | ast.Attribute):
         return ""
     first, dot, rest = ast.unparse(node).partition(".")
@@ -98,6 +129,25 @@ def _actions(node: ast.AST, values: dict[str, ast.expr], names: dict[str, str]) 
         yield _path(first, values)
     elif name in _ARGUMENT_CALLS:
         yield from _started(first, values)
+
+
+def _sql_actions(
+    tree: ast.AST, values: dict[str, ast.expr], names: dict[str, str]
+) -> Iterator[Action]:
+    """Give the literal SQL that code executes, as one script: what it makes, it may drop."""
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.args]
+    texts: list[tuple[int, int, str]] = []
+    databases: set[str] = set()
+    for call in calls:
+        if isinstance(call.func, ast.Attribute) and call.func.attr in _SQL_METHODS:
+            text = _path(call.args[0], values)
+            texts.append((call.end_lineno or 0, call.end_col_offset or 0, text))
+        elif _full_name(call.func, names) == "sqlite3.connect":
+            databases.add(_path(call.args[0], values))
+    script = ";\n".join(text for _, _, text in sorted(texts) if is_known(text))
+    if script:
+        one = databases.pop() if len(databases) == 1 else UNKNOWN if databases else ""
+        yield ("sqlite3", one, script) if one else ("sql.execute", script)
 
 
 def _started(first: ast.expr, values: dict[str, ast.expr]) -> Iterator[Action]:

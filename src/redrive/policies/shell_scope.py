@@ -100,3 +100,6 @@ class Runner(Protocol):
 
     def emit(self, command: Command) -> None:
         """Note a command that is run."""
+
+    def leave_unread(self) -> None:
+        """Note that a limit kept some part from being read."""

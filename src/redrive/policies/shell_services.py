@@ -11,6 +11,9 @@ import msgspec
 
 from redrive.policies.shell_command import Command, Options, read_options
 from redrive.policies.shell_danger import Danger, Severity, make_danger
+from redrive.policies.shell_output import EVERY_CONTAINER
+from redrive.policies.shell_paths import is_scratch
+from redrive.policies.shell_words import is_known
 
 _DENY, _ASK = Severity.DENY, Severity.ASK
 
@@ -31,15 +34,18 @@ def _rule(rule: str, path: str = "", needs: str = "", severity: Severity = _DENY
     return Rule(rule, tuple(path.split()), tuple(needs.split()), severity)
 
 
+_MKFS_VALUES = tuple(f"-{letter}" for letter in "tLNimOEUTbCGJ")
 _NO_RUN = frozenset({"--dry-run", "--dryrun", "--help", "--version"})
 # Options that take a value, so that it is not read as a subcommand.
 _VALUES: Mapping[str, tuple[str, ...]] = {
     "kubectl": (
         *("-n", "--namespace", "--context", "--kubeconfig", "--cluster", "--user", "-l"),
         *("--selector", "-f", "--filename", "-k", "--kustomize", "-o", "--grace-period"),
+        "--replicas",
     ),
     "helm": ("-n", "--namespace", "--kube-context", "--kubeconfig"),
     "aws": ("--profile", "--region", "--output", "--endpoint-url", "--query"),
+    "bq": ("--project_id", "--dataset_id", "--location"),
     "gcloud": ("--project", "--account", "--configuration", "--format", "--zone", "--region"),
     "az": ("-g", "--resource-group", "-n", "--name", "--subscription", "-o", "--output"),
     "docker": ("-H", "-c", "--context", "--host", "-f", "--file", "-p", "--project-name"),
@@ -81,7 +87,6 @@ _DOCKER = (
     _rule("container_data_loss", "system prune", "-a --all --volumes"),
     _rule("container_data_loss", "system prune", "", _ASK),
     _rule("container_data_loss", "volume rm|remove|prune"),
-    _rule("container_data_loss", "rm", "-v --volumes", _ASK),
     _rule("container_data_loss", "container|image|network|builder prune", "-a --all", _ASK),
     _rule("container_data_loss", "compose down", "-v --volumes"),
     _rule("container_data_loss", "compose rm", "-v", _ASK),
@@ -172,6 +177,15 @@ _CLOUDS: Mapping[str, tuple[Rule, ...]] = {
         _rule("cloud_delete", "rm", "-r --recursive"),
         _rule("cloud_delete", "rb", "--force"),
     ),
+    "bq": (
+        _rule("cloud_delete", "rm", "-r --recursive"),
+        _rule("cloud_delete", "rm", "-f --force", _ASK),
+    ),
+    "vault": (
+        _rule("store_delete", "kv destroy", "", _ASK),
+        _rule("store_delete", "kv metadata delete", "", _ASK),
+    ),
+    **dict.fromkeys(("kafka-topics", "kafka-topics.sh"), (_rule("store_delete", "", "--delete"),)),
     "helm": (_rule("cluster_delete", "uninstall|delete|del|un"),),
     **dict.fromkeys(("kind", "minikube", "k3d"), (_rule("cluster_delete", "delete", "", _ASK),)),
     **dict.fromkeys(("docker", "podman", "nerdctl"), _DOCKER),
@@ -185,7 +199,7 @@ _CLOUDS: Mapping[str, tuple[Rule, ...]] = {
     "glab": (_rule("repository_delete", "repo delete"),),
 }
 _MACHINE: Mapping[str, tuple[Rule, ...]] = {
-    **dict.fromkeys(("shutdown", "reboot", "halt", "poweroff"), (_rule("system_stop"),)),
+    **dict.fromkeys(("reboot", "halt", "poweroff"), (_rule("system_stop"),)),
     "systemctl": (_rule("system_stop", "poweroff|reboot|halt|kexec"),),
     "init": (_rule("system_stop", "0|6"),),
     "crontab": (_rule("account_loss", "", "-r"),),
@@ -218,10 +232,10 @@ _AWS_GRAVE = frozenset(
     {
         *("rds", "dynamodb", "s3api", "s3", "ec2", "cloudformation", "eks", "ecs", "efs", "kms"),
         *("redshift", "docdb", "neptune", "elasticache", "backup", "route53", "iam", "es"),
-        *("organizations", "opensearch", "lambda", "glacier", "secretsmanager"),
+        *("organizations", "opensearch", "lambda", "glacier", "secretsmanager", "ecr"),
     }
 )
-_AWS_VERBS = ("delete-", "terminate-", "purge-", "schedule-key-deletion")
+_AWS_VERBS = ("delete-", "batch-delete-", "terminate-", "purge-", "schedule-key-deletion")
 
 
 def judge_service(command: Command, root: str | None) -> Iterator[Danger]:
@@ -229,7 +243,7 @@ def judge_service(command: Command, root: str | None) -> Iterator[Danger]:
     del root
     name = command.program
     if name.startswith("mkfs"):
-        yield make_danger("disk_overwrite", command, command.words[-1])
+        yield from _make_filesystem(command)
         return
     words = command.words[1:]
     if name in {"python", "python3", "php"} and words and words[0].endswith(_SCRIPTS):
@@ -247,6 +261,17 @@ def judge_service(command: Command, root: str | None) -> Iterator[Danger]:
             target = " ".join(options.operands[len(rule.path) :])
             yield make_danger(rule.rule, command, target, severity=rule.severity)
             return
+
+
+def _make_filesystem(command: Command) -> Iterator[Danger]:
+    """Judge `mkfs`: a disk is lost; a plain file is an image that somebody made for it."""
+    options = read_options(command.words[1:], _MKFS_VALUES)
+    targets = options.operands or command.words[-1:]
+    grave = [target for target in targets if target.startswith("/dev/") or not is_known(target)]
+    if grave:
+        yield make_danger("disk_overwrite", command, grave[0])
+    elif not is_scratch(targets[0], folder=command.cwd):
+        yield make_danger("disk_overwrite", command, targets[0], severity=_ASK)
 
 
 def _runs_nothing(word: str) -> bool:
@@ -267,6 +292,9 @@ def _kubernetes(command: Command, options: Options) -> Iterator[Danger]:
     if options.operands[:1] != ("delete",):
         if options.operands[:1] == ("drain",):
             yield make_danger("cluster_delete", command, severity=_ASK)
+        elif options.operands[:1] == ("scale",) and "0" in options.values("--replicas"):
+            target = " ".join(options.operands[1:])
+            yield make_danger("cluster_stop", command, target, severity=_ASK)
         return
     kinds = {kind.partition("/")[0] for word in options.operands[1:2] for kind in word.split(",")}
     is_wide = options.has("-f", "--filename", "-k", "--kustomize", "--all", "-A")
@@ -318,6 +346,35 @@ def _mongo(command: Command, options: Options) -> Iterator[Danger]:
             return
 
 
+def _shutdown(command: Command, options: Options) -> Iterator[Danger]:
+    """Judge `shutdown`; `-c` cancels one, `-k` only warns."""
+    if not options.has("-c", "-k", "--show"):
+        yield make_danger("system_stop", command)
+
+
+def _etcd(command: Command, options: Options) -> Iterator[Danger]:
+    """Judge `etcdctl del`: of all keys, or of all below one."""
+    keys = options.operands[1:]
+    is_range = options.has("--prefix", "--from-key")
+    if options.operands[:1] != ("del",) or not (is_range or len(keys) > 1):
+        return
+    severity = _DENY if keys[:1] in {("",), ("/",)} else _ASK
+    yield make_danger("store_delete", command, keys[0] if keys else "", severity=severity)
+
+
+def _docker(command: Command, options: Options) -> Iterator[Danger]:
+    """Judge `docker rm`: with its volumes, or of every container there is."""
+    del options
+    words = read_options(command.words[1:], ("-H", "-c", "--context", "--host"))
+    operands = words.operands[1:] if words.operands[:1] == ("container",) else words.operands
+    if operands[:1] not in {("rm",), ("remove",)}:
+        return
+    is_forced = words.has("-f", "--force")
+    if words.has("-v", "--volumes") or (is_forced and EVERY_CONTAINER in operands):
+        target = " ".join(operands[1:])
+        yield make_danger("container_data_loss", command, target, severity=_ASK)
+
+
 _MONGO_CALLS = ("dropDatabase()", "drop()", "deleteMany({})", "remove({})", "dropCollection(")
 _SCRIPTS = ("manage.py", "artisan")
 _LIKE = {"oc": "kubectl", "podman": "docker", "nerdctl": "docker", "docker-compose": "docker"}
@@ -328,5 +385,8 @@ _SPECIAL = {
     "aws": _aws,
     **dict.fromkeys(("gcloud", "az", "doctl", "hcloud", "linode-cli"), _verbs),
     "kill": _kill,
+    "shutdown": _shutdown,
+    "etcdctl": _etcd,
+    **dict.fromkeys(("docker", "podman", "nerdctl"), _docker),
     **dict.fromkeys(("mongosh", "mongo"), _mongo),
 }

@@ -9,6 +9,7 @@ import msgspec
 
 from redrive.policies.shell_command import Command, read_options
 from redrive.policies.shell_danger import Danger, Severity, make_danger
+from redrive.policies.shell_paths import is_scratch
 from redrive.policies.sql import find_losses
 
 
@@ -42,13 +43,17 @@ CLIENTS: Mapping[str, _Client] = {
     "bq": _Client("bigquery", (), ("--project_id", "--dataset_id", "--location"), 1),
     "influx": _Client("", ("-execute", "--execute"), ("-database", "-host", "-port")),
     **dict.fromkeys(("hive", "beeline"), _Client("hive", ("-e",), ("-u", "-n", "-p"))),
+    "sql.execute": _Client("", (), (), 0),
     "cqlsh": _Client("", ("-e", "--execute"), ("-u", "-p", "-k")),
 }
 
 
+_FILE_DIALECTS = frozenset({"sqlite", "duckdb"})
+_IN_MEMORY = ":memory:"
+
+
 def judge_sql(command: Command, root: str | None) -> Iterator[Danger]:
     """Judge what a client is given to run: as an option, an operand or its input."""
-    del root
     client = CLIENTS.get(command.program)
     if client is None:
         return
@@ -58,6 +63,10 @@ def judge_sql(command: Command, root: str | None) -> Iterator[Danger]:
         texts += options.operands[client.first_sql :]
     if not texts and command.stdin.text:
         texts = [command.stdin.text]
+    if client.dialect in _FILE_DIALECTS and not _opens_another(texts):
+        name = options.operands[0] if options.operands else _IN_MEMORY
+        if name == _IN_MEMORY or is_scratch(name, folder=command.cwd, root=root):
+            return
     for text in texts:
         statements = "\n".join(
             line for line in text.split("\n") if not line.startswith((".", "\\"))
@@ -65,3 +74,8 @@ def judge_sql(command: Command, root: str | None) -> Iterator[Danger]:
         for loss in find_losses(statements, client.dialect or None):
             severity = Severity.DENY if loss.is_certain and not loss.is_mild else Severity.ASK
             yield make_danger("sql_data_loss", command, loss.table, severity=severity)
+
+
+def _opens_another(texts: list[str]) -> bool:
+    """Tell whether SQL for a database in a file goes on to another one."""
+    return any(".open" in text or "attach" in text.lower() for text in texts)

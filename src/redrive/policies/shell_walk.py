@@ -43,7 +43,7 @@ from redrive.policies.shell_words import (
 MAX_CHARS = 64 * 1024
 _MAX_STEPS = 40_000
 _MAX_LOOP_VALUES = 16
-_MAX_CALLS = 4
+_MAX_CALLS = 16
 CHARS_PER_STEP = 64
 _FILE_WRITES = frozenset({">", ">>", ">|", "&>", "&>>", ">&", "<>"})
 
@@ -73,12 +73,11 @@ def walk_script(source: str, cwd: str | None = None) -> Walk:
         What could be read; never an error, whatever the text.
     """
     walker = _Walker()
-    is_complete = len(source) <= MAX_CHARS
     try:
-        walker.text(source[:MAX_CHARS], Scope(cwd or "."), UNREAD)
+        walker.text(source, Scope(cwd or "."), UNREAD)
     except (TooDeepError, _ExhaustedError, RecursionError):
-        is_complete = False
-    return Walk(tuple(walker.commands), is_complete)
+        walker.leave_unread()
+    return Walk(tuple(walker.commands), walker.is_complete)
 
 
 class _Walker:
@@ -89,22 +88,39 @@ class _Walker:
         self.files = Files()
         self.steps = 0
         self.depth = 0
+        self.is_complete = True
+        self.has_cut_value = False
 
     def emit(self, command: Command) -> None:
         self.commands.append(command)
 
     def text(self, source: str, scope: Scope, stdin: Stream) -> Stream:
-        """Parse and run a text that becomes a script."""
+        """Parse and run a text that becomes a script; one that was cut is not read to its end."""
+        if len(source) > MAX_CHARS or (self.has_cut_value and len(source) >= MAX_VALUE_CHARS):
+            self.leave_unread()
+        source = source[:MAX_CHARS]
         self.charge(len(source))
-        return self.script(parse_script(source[:MAX_CHARS], self.depth), scope, stdin)
+        return self.script(parse_script(source, self.depth), scope, stdin)
 
     def words(self, command: Command, scope: Scope) -> Stream:
         """Run words: a function of the script, else a program."""
         self.charge(0)
         function = scope.functions.get(command.words[0]) if command.words else None
-        if function is None or command.words[0] in scope.calls or len(scope.calls) >= _MAX_CALLS:
+        if function is None or command.words[0] in scope.calls:
+            return launch(self, command, scope)
+        if len(scope.calls) >= _MAX_CALLS:
+            self.leave_unread()
             return launch(self, command, scope)
         return self._call(function, command, scope)
+
+    def leave_unread(self) -> None:
+        """Note that a limit kept some part from being read."""
+        self.is_complete = False
+
+    def note_cut(self, value: Value | None) -> None:
+        """Note that a value is too long to be kept whole."""
+        if isinstance(value, str) and len(value) > MAX_VALUE_CHARS:
+            self.has_cut_value = True
 
     def charge(self, chars: int) -> None:
         """Count one step, and one more for each `CHARS_PER_STEP` of a text."""
@@ -190,7 +206,9 @@ class _Walker:
             return (*start, *(field for word in words for field in expand_fields(word, bound)))
         text = expand_text(assignment.value, bound)
         self.charge(len(text))
-        return (old + text if isinstance(old, str) else text)[:MAX_VALUE_CHARS]
+        text = old + text if isinstance(old, str) else text
+        self.note_cut(text)
+        return text[:MAX_VALUE_CHARS]
 
     def _call(self, function: Function, command: Command, scope: Scope) -> Stream:
         if _is_bomb(function):
@@ -262,7 +280,9 @@ class _Bound:
     def substitute(self, part: Substitution) -> str:
         output = self.walker.script(part.script, self.scope.child(), UNREAD)
         if part.opener == "$(":
-            return output.as_value()
+            value = output.as_value()
+            self.walker.note_cut(value)
+            return value
         return self.walker.files.add_pipe(output)
 
 

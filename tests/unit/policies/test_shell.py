@@ -124,6 +124,11 @@ DENIED = [
     ("recursive_delete", "[[ -n $(rm -rf src) ]]"),
     ("recursive_delete", 'f() { rm -rf "$1"; }; f src'),
     ("recursive_delete", "function f { rm -rf src\n}\nf"),
+    (
+        "recursive_delete",
+        "f0(){ f1; f1; }; f1(){ f2; f2; }; f2(){ f3; }; f3(){ f4; }; f4(){ rm -rf src; }; f0",
+    ),
+    ("recursive_delete", "sudo " * 20 + "rm -rf src"),
     ("recursive_delete", 'for d in build src; do rm -rf "$d"; done'),
     ("recursive_delete", "while true; do rm -rf src; break; done"),
     ("recursive_delete", "if [ -d src ]; then echo; elif true; then rm -rf src; fi"),
@@ -139,6 +144,13 @@ DENIED = [
     ("recursive_delete", "git submodule foreach --recursive 'rm -rf src'"),
     ("recursive_delete", "rsync -a --delete empty/ src/"),
     ("recursive_delete", "python3 -c \"import shutil; shutil.rmtree('src')\""),
+    ("recursive_delete", "python -c \"__import__('os').system('rm -rf src')\""),
+    ("recursive_delete", "python -c \"__import__('shutil').rmtree('src')\""),
+    (
+        "sql_data_loss",
+        "python -c \"import sqlite3; sqlite3.connect('app.db').execute('DROP TABLE users')\"",
+    ),
+    ("sql_data_loss", "python -c \"import db; db.cursor().execute('DROP TABLE users')\""),
     ("recursive_delete", "python - <<'EOF'\nimport os\nos.system('rm -rf src')\nEOF"),
     (
         "recursive_delete",
@@ -152,6 +164,8 @@ DENIED = [
     ("database_reset", "yarn prisma migrate reset"),
     ("mass_delete", "find . -type f -exec rm {} +"),
     ("mass_delete", "find . -type f | xargs rm -f"),
+    ("mass_delete", "git ls-files | xargs rm"),
+    ("mass_delete", "git ls-files -z | xargs -0 rm -f"),
     ("discard_work", "git clean -fdx"),
     ("discard_work", "git clean -x -d --force"),
     ("force_push", "git push --force"),
@@ -167,6 +181,11 @@ DENIED = [
     ("history_rewrite", "git reflog expire --expire=now --all && git gc --prune=now"),
     ("disk_overwrite", "dd if=/dev/zero of=/dev/sda bs=1M"),
     ("disk_overwrite", "sudo mkfs.ext4 /dev/sdb1"),
+    ("disk_overwrite", "mkfs -t ext4 $DISK"),
+    ("mass_delete", "find /tmp -delete"),
+    ("mass_delete", "find . -type f -exec rm {} \\;"),
+    ("sql_data_loss", "sqlite3 :memory: 'ATTACH \"app.db\" AS a; DROP TABLE a.users'"),
+    ("sql_data_loss", "printf '.open app.db\\nDROP TABLE users;' | sqlite3 /tmp/x.db"),
     ("disk_overwrite", "wipefs -a /dev/sdb"),
     ("disk_overwrite", "echo x > /dev/nvme0n1"),
     ("disk_overwrite", "cat img | sudo tee /dev/sda"),
@@ -200,6 +219,12 @@ DENIED = [
     ("cloud_delete", "heroku apps:destroy -a prod"),
     ("container_data_loss", "docker system prune -af --volumes"),
     ("container_data_loss", "docker volume rm db"),
+    ("store_delete", "kafka-topics --bootstrap-server b:9092 --delete --topic orders"),
+    ("store_delete", "kafka-topics.sh --delete --topic orders"),
+    ("store_delete", 'etcdctl del "" --prefix'),
+    ("cloud_delete", "aws ecr batch-delete-image --repository-name app --image-ids x"),
+    ("cloud_delete", "bq rm -r -f app:prod"),
+    ("cloud_delete", "bq --project_id app rm -rf prod"),
     ("container_data_loss", "docker compose down -v"),
     ("container_data_loss", "docker compose -f prod.yml down --volumes"),
     ("container_data_loss", "docker-compose down -v"),
@@ -249,6 +274,8 @@ ASKED = [
     ("discard_work", "git checkout ."),
     ("discard_work", "git restore ."),
     ("discard_work", "git checkout -- src/"),
+    ("discard_work", "git checkout HEAD -- src"),
+    ("discard_work", "git checkout main -- README.md lib/core"),
     ("database_reset", "npm run db:reset"),
     ("discard_work", "git restore --staged --worktree ."),
     ("discard_work", "git clean -f"),
@@ -275,6 +302,17 @@ ASKED = [
     ("cloud_delete", "aws sqs delete-queue --queue-url q"),
     ("sql_data_loss", "psql -c 'UPDATE users SET active = false'"),
     ("firewall_flush", "iptables -F"),
+    ("container_data_loss", "docker rm -f $(docker ps -aq)"),
+    ("container_data_loss", "docker ps -a -q | xargs docker rm --force"),
+    ("container_data_loss", "docker rm -fv x"),
+    ("container_data_loss", "podman container rm -v x"),
+    ("cluster_stop", "kubectl scale deploy/web --replicas=0 -n prod"),
+    ("cluster_stop", "kubectl scale --replicas 0 deploy/web"),
+    ("store_delete", "vault kv destroy -versions=3 secret/app"),
+    ("store_delete", "etcdctl del app/ --prefix"),
+    ("disk_overwrite", "mkfs.ext4 disk.img"),
+    ("mass_delete", "find ~ -name '*.bak' -exec rm {} +"),
+    ("mass_delete", "find . -name '*.csv' -exec rm {} +"),
 ]
 HARMLESS = [
     # Git refuses where the remote moved, and what is replaced stays in the reflog.
@@ -324,11 +362,25 @@ HARMLESS = [
     "find . -type d -empty -delete",
     "find build -type f -delete",
     "find . -name foo.txt -type f -delete",
+    "find /tmp -mtime +1 -delete",
+    "cd /tmp && find . -mmin +60 -type f -delete",
+    "find . -name '*.orig' -exec rm {} \\;",
+    "find src -type f \\( -name '*.rej' -o -name '*~' -o -name '*.swp' \\) | xargs rm -f",
+    "find . -name '*.bak' -exec rm -f {} +",
+    "sqlite3 :memory: 'DROP TABLE x'",
+    "sqlite3 /tmp/x.db 'DROP TABLE x'",
+    "echo 'DROP TABLE x' | sqlite3",
+    "duckdb -c 'DROP TABLE x'",
+    "shutdown -c",
+    "mkfs.ext4 -L root /tmp/disk.img",
     "find . -name '*.py' -exec grep -l rmtree {} +",
     'find . -type d -name __pycache__ | while read d; do rm -rf "$d"; done',
     "npx rimraf dist",
     "docker run --rm img rm -rf /tmp/x",
     "python3 -c \"import shutil; shutil.rmtree('build')\"",
+    "python3 -c \"import sqlite3; sqlite3.connect(':memory:').execute('DROP TABLE users')\"",
+    "python3 -c \"db.execute('CREATE TABLE t (a)'); db.execute('DROP TABLE t')\"",
+    "python3 -c \"db.execute('SELECT 1', 'DROP TABLE users')\"",
     "python3 -c 'print(\"rm -rf src\")'",
     "python3 - <<'EOF'\nimport tempfile, shutil\nd = tempfile.mkdtemp()\nshutil.rmtree(d)\nEOF",
     "python3 - <<'EOF'\ntext = 'rm -rf src'\n# os.system('rm -rf src')\nEOF",
@@ -382,6 +434,9 @@ HARMLESS = [
     "git checkout -b fix",
     "git checkout main",
     "git checkout -- README.md",
+    "git checkout HEAD -- Makefile src/a.py LICENSE",
+    "git ls-files | xargs wc -l",
+    "git ls-files '*.pyc' | xargs rm -f",
     "git restore --staged .",
     "git restore src/a.py",
     "git branch -d merged",
@@ -411,6 +466,9 @@ HARMLESS = [
     "aws s3 rm s3://bucket --recursive --dryrun",
     "aws ec2 describe-instances",
     "gcloud compute instances list",
+    "docker rm -f web; docker stop $(docker ps -q); docker rm $(docker ps -q -f name=web)",
+    "kubectl scale deploy/web --replicas=3",
+    "vault kv get secret/app; etcdctl del app/key; kafka-topics --list; bq ls -f",
     "docker ps; docker rm web; docker compose down; docker volume ls",
     "psql -c 'SELECT * FROM users'",
     'psql -c "DELETE FROM users WHERE id = 3"',
@@ -499,6 +557,12 @@ def test_a_working_tree_in_a_temporary_folder_is_no_scratch():
     assert not find_dangers("rm -rf /tmp/repo/build /tmp/other", cwd="/tmp/repo")
 
 
+def test_old_temporary_files_are_no_scratch_where_the_working_tree_is_among_them():
+    assert find_dangers("find /tmp -mtime +1 -delete", cwd="/tmp/repo")
+    assert find_dangers("sqlite3 app.db 'DROP TABLE x'", cwd="/tmp/repo")
+    assert not find_dangers("find . -name '*.orig' -exec rm {} +", cwd="/srv/app")
+
+
 def test_the_working_tree_is_known_by_its_absolute_path():
     assert not find_dangers("rm -rf /srv/app/build", cwd="/srv/app")
     assert find_dangers("rm -rf /srv/app/src", cwd="/srv/app")
@@ -508,6 +572,24 @@ def test_a_command_that_is_too_long_or_too_deep_is_asked_about():
     for command in ("echo x; " * 10_000, "$(" * 100, "bash -c " * 3):
         rules = [danger.rule for danger in find_dangers(command)]
         assert rules == (["unread_command"] if len(command) > 50 else [])
+
+
+UNREAD = [
+    "f0(){ f1; };" + "".join(f"f{n}(){{ f{n + 1}; }};" for n in range(1, 30)) + "f30(){ ls; }; f0",
+    "sudo " * 60 + "rm -rf src",
+    "env " * 40 + "rm -rf src",
+    "nice " * 33 + "ls",
+    "python3 -c 'x" + ".a" * 20_000 + "'",
+    "python3 -c '" + "-" * 20_000 + "1'",
+    "echo " + "a " * 300 + "src | xargs rm -f",
+    "bash -c \"$(cat <<'E'\n" + "ls\n" * 6000 + 'rm -rf src\nE\n)"',
+]
+
+
+@pytest.mark.parametrize("command", UNREAD)
+def test_a_limit_that_is_met_is_asked_about(command: str):
+    dangers = find_dangers(command)
+    assert {(d.rule, d.severity) for d in dangers} == {("unread_command", Severity.ASK)}
 
 
 def test_what_stands_before_the_cut_is_still_found():
