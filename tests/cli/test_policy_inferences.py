@@ -231,8 +231,9 @@ def test_a_model_that_fails_is_one_line_and_keeps_no_report(claims):
 
 
 def test_a_need_that_no_inference_meets_is_named(claims):
-    (report,) = replay(claims, *MODEL_WORDS, policies=["Unknown"]).document["reports"]
-    assert {c["reason"] for c in report["cannot_evaluate"]} == {"no inference named mood"}
+    done = claims("policy", "replay", *named("claims.py", ["Unknown"]), *MODEL_WORDS)
+    assert done.code == 6
+    assert "no inference 'mood' (hint: known: completion_claim, wrap_up)" in done.err
     assert asked(claims) == 0
 
 

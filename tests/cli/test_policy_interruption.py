@@ -80,7 +80,7 @@ def wait_until_gone(pids):
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
 def test_what_was_done_is_told_and_nothing_of_it_is_stored(busy, sign):
     process, workers = start(busy, "--workers", "1")
-    assert len(workers) == 1
+    assert len(workers) == 2, "one for each policy"
     # As a terminal does it: the whole group gets the signal, workers included.
     os.killpg(process.pid, sign) if sign == signal.SIGINT else process.send_signal(sign)
     out, err = process.communicate(timeout=300)
@@ -102,7 +102,9 @@ def test_several_workers_end_with_the_replay(busy):
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=300)
     assert process.returncode == 130
-    assert json.loads(out)["sessions_left"] == ["interchange:work-3"]
+    left = set(json.loads(out)["sessions_left"])
+    # The policies take turns after three sessions, one of which never ends.
+    assert {"interchange:work-3"} <= left <= {f"interchange:work-{n}" for n in (2, 3, 4)}
     assert wait_until_gone(workers)
 
 

@@ -10,6 +10,7 @@ Source: DESIGN.md §7.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -125,11 +126,12 @@ def replay_policies(
     """
     if not codes:
         raise UsageError("no policy is named", hint="--policy NAME, or --policy PATH.py:NAME")
-    names = sorted(row.session_id for row in rows)
+    heads = {row.session_id: row.head for row in rows}
+    names = sorted(heads)
     with ExitStack() as held:
         asking = _open_asking(store, request, held)
         replayed = [_start(code, request, asking, held) for code in codes]
-        _collect(replayed, names, progress)
+        _collect(replayed, names, request.n_workers, progress)
     running = [one.results for one in replayed if one.spec is not None]
     done = [name for name in names if all(name in results for results in running)]
     builder = _Builder(request, redact, asking, done, replayed)
@@ -139,7 +141,7 @@ def replay_policies(
         branches=request.branches,
         is_partial=len(done) < len(names),
         sessions_left=tuple(sorted({*names} - {*done})),
-        heads={row.session_id: row.head for row in rows if row.session_id in {*done}},
+        heads={name: heads[name] for name in done},
         nets=NETS,
         lets_through=LET_THROUGH,
         redaction=request.redaction,
@@ -184,18 +186,23 @@ def _start(code: PolicyCode, request: ReplayRequest, asking: Asking, held: ExitS
     return _Replayed(code, pool, loaded.specs[0], () if fault is None else (fault,))
 
 
-def _collect(replayed: Sequence[_Replayed], names: Sequence[str], progress: Progress) -> None:
-    """Replay the sessions, policy by policy; an interruption ends it with what is done."""
+def _collect(
+    replayed: Sequence[_Replayed], names: Sequence[str], n_workers: int, progress: Progress
+) -> None:
+    """Replay the sessions; an interruption ends it with what is done.
+
+    Several policies take turns after a session a worker, so that what is done is done for all.
+    """
     running = [one for one in replayed if one.pool is not None and one.spec is not None]
     total, n_done = len(names) * len(running), 0
+    size = n_workers if len(running) > 1 else max(1, len(names))
     try:
-        for one in running:
+        for start, one in product(range(0, len(names), size), running):
             assert one.pool is not None  # noqa: S101 - chosen so above
-            for finished in one.pool.replay(names):
+            for finished in one.pool.replay(names[start : start + size]):
                 one.results[finished.session_id] = finished
                 n_done += 1
                 progress(n_done, total, f"{one.code.attribute} {finished.session_id}")
-            one.pool.close()
     except KeyboardInterrupt:
         pass
     progress(n_done, total, "")
