@@ -10,6 +10,7 @@ wall.
 from collections.abc import Iterator
 from itertools import chain
 
+from redrive.policies.shell_code import judge_code
 from redrive.policies.shell_command import Command
 from redrive.policies.shell_danger import Danger, Severity, make_danger
 from redrive.policies.shell_deletes import DELETE_JUDGES, judge_files
@@ -70,3 +71,4 @@ def _judge(command: Command, root: str | None) -> Iterator[Danger]:
     else:
         yield from judge_service(command, root)
         yield from judge_sql(command, root)
+        yield from judge_code(command, root)

@@ -139,6 +139,17 @@ def judge_rmtree(command: Command, root: str | None) -> Iterator[Danger]:
     yield from judge_targets(command, command.words[1:], root)
 
 
+def judge_remove_item(command: Command, root: str | None) -> Iterator[Danger]:
+    """Judge PowerShell's `Remove-Item -Recurse`; its options are words, in any case, cut short."""
+    words = command.words[1:]
+    options = [word.lower() for word in words if word.startswith("-")]
+    if not any(len(word) > 1 and "-recurse".startswith(word) for word in options):
+        return
+    if "-whatif" not in options:
+        targets = tuple(word for word in words if not word.startswith("-")) or (UNKNOWN,)
+        yield from judge_targets(command, targets, root)
+
+
 def judge_rsync(command: Command, root: str | None) -> Iterator[Danger]:
     """Judge `rsync --delete`: into a broad target, or from an empty folder."""
     options = read_options(command.words[1:], ("-e", "-f", "--exclude", "--include", "--rsh"))
@@ -224,6 +235,7 @@ DELETE_JUDGES: Mapping[str, Judge] = {
     "gfind": judge_find,
     "shutil.rmtree": judge_rmtree,
     "rimraf": judge_rmtree,
+    "Remove-Item": judge_remove_item,
     "rsync": judge_rsync,
     **dict.fromkeys(("dd", "tee", "cp"), judge_copy),
     "shred": judge_shred,

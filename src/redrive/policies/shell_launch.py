@@ -3,12 +3,14 @@
 Knows which words, inputs and files become commands. Must not judge a command.
 """
 
+import re
 from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
 from redrive.policies.shell_builtins import BUILTINS
 from redrive.policies.shell_command import Command, read_options
+from redrive.policies.shell_fd import read_fd
 from redrive.policies.shell_find import read_searches
 from redrive.policies.shell_output import write_output
 from redrive.policies.shell_python import read_python
@@ -22,6 +24,9 @@ from redrive.policies.shell_words import (
 )
 from redrive.policies.shell_wrappers import is_assignment, unwrap
 
+_POWERSHELL_REMOVALS = re.compile(
+    r"((?:^|[;|&{(\n])\s{0,99})(?:remove-item|rm|ri|del|rd|rmdir|erase)(?=\s|$)", re.IGNORECASE
+)
 SHELLS = frozenset({"sh", "bash", "zsh", "dash", "ksh", "ash", "mksh", "rbash", "fish"})
 _MAX_WRAPPERS = 32
 _MAX_ITEMS = 256
@@ -205,6 +210,17 @@ def _run_interpreter(run: Runner, command: Command, scope: Scope) -> Stream:
     return UNREAD
 
 
+def _run_powershell(run: Runner, command: Command, scope: Scope) -> Stream:
+    """Run PowerShell's text as far as it is like a shell's: its aliases get their own name."""
+    run.emit(command)
+    words = command.words[1:]
+    start = next((n for n, w in enumerate(words) if w.lower() in {"-c", "-command"}), len(words))
+    text = " ".join(words[start + 1 :]).replace("\\", "/")
+    text = _POWERSHELL_REMOVALS.sub(r"\1Remove-Item", text)
+    run.text(text, scope.child(), UNREAD)
+    return UNREAD
+
+
 # --- programs that run commands on what they find or read ---
 
 
@@ -271,6 +287,16 @@ def _run_find(run: Runner, command: Command, scope: Scope) -> Stream:
     return Stream(paths=tuple(found))
 
 
+def _run_fd(run: Runner, command: Command, scope: Scope) -> Stream:
+    run.emit(command)
+    search = read_fd(command.words[1:])
+    for words in search.commands:
+        filled = _filled(words, "{}", search.paths)
+        inner = replace(command, words=filled, walked=search.paths, files=())
+        run.words(inner, scope.child())
+    return Stream(paths=search.paths)
+
+
 def _run_git(run: Runner, command: Command, scope: Scope) -> Stream:
     options = read_options(command.words[1:], GIT_VALUES, is_permuted=False)
     name, rest = (options.operands or ("",))[0], options.operands[1:]
@@ -332,6 +358,8 @@ _LAUNCHERS: Mapping[str, _Launcher] = {
     "xargs": _run_xargs,
     "parallel": _run_parallel,
     **dict.fromkeys(("find", "gfind"), _run_find),
+    **dict.fromkeys(("fd", "fdfind"), _run_fd),
+    **dict.fromkeys(("pwsh", "powershell", "powershell.exe"), _run_powershell),
     "git": _run_git,
     **BUILTINS,
 }

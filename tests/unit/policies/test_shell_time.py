@@ -61,6 +61,14 @@ PIECES = [
         "eval 'eval x';",
         "psql -c 'DROP';",
     ),
+    *(
+        "fd -x rm;",
+        "node -e 'rm(\\'';",
+        "pwsh -c 'rm x';",
+        "python -c 'a.execute(1)';",
+        "f(){ f;g; };",
+    ),
+    *("git ls-files|xargs rm;", "docker rm -f $(docker ps -q);", "__import__('a').b.", "'\\'"),
     *("git -c alias.a=a a;", "python -c 'x()';", "rm -r$X ", "find . -o ", "find . -exec rm {} + "),
 ]
 
