@@ -22,5 +22,5 @@ def test_a_tool_is_asked_for_by_its_name():
     state = State(StandardState(tools=Table().set("Bash", ToolRecord(3, 2, 1))))
     assert state.tool("Bash").errors == 2
     assert state.tool("Read") == ToolRecord()
-    with pytest.raises(TypeError, match="see state.call_of"):
+    with pytest.raises(TypeError, match=r"see state\.call_of"):
         state.tool(None)
