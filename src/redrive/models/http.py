@@ -1,7 +1,7 @@
 """Sends a request body to a model's API exactly as it was recorded, and reads the whole answer.
 
-Knows HTTP, server-sent events and how to keep credentials out of every message. Must not know what
-an answer means (that is `openai` and `anthropic`), and must not retry: each attempt is a decision
+Knows HTTP and how to keep credentials out of every message. Must not know what
+an answer means (that is `replay.answers`), and must not retry: each attempt is a decision
 of its own, and a provider's error is something the report must show.
 
 `httpx2` is imported on first use, so that commands without a model start without it.
@@ -9,14 +9,14 @@ of its own, and a provider's error is something the report must show.
 
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
 
-from redrive import canonical
 from redrive.errors import ModelError, UsageError
+from redrive.replay.answers import error_reason
 
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 MAX_REASON_CHARS = 200
@@ -195,53 +195,3 @@ def _mask(word: str, secret: str) -> str:
     ends = (secret[:_OVERLAP_CHARS], secret[-_OVERLAP_CHARS:]) if secret else ()
     is_secret = _KEY_LIKE.search(word) is not None or any(end in word for end in ends)
     return _MASK if is_secret else word
-
-
-def error_reason(data: bytes) -> str:
-    """Find the provider's own words in an error body; empty where there are none."""
-    try:
-        value = canonical.decode_value(data)
-    except ValueError:
-        return ""
-    error = value.get("error", value) if isinstance(value, dict) else None
-    if isinstance(error, str):
-        return error
-    if not isinstance(error, dict):
-        return ""
-    words = (error.get(key) for key in ("type", "code", "message"))
-    return ": ".join(dict.fromkeys(str(word) for word in words if isinstance(word, str | int)))
-
-
-def decode_answer(data: bytes) -> dict[str, Any]:
-    """Decode a JSON answer.
-
-    Raises:
-        ValueError: it is not one JSON object, such as half of one.
-    """
-    value = canonical.decode_value(data)
-    if not isinstance(value, dict):
-        raise ValueError("the answer is no JSON object")
-    return value
-
-
-def is_stream(data: bytes) -> bool:
-    """Say whether an answer is a stream of server-sent events rather than one JSON object."""
-    return not data.lstrip().startswith(b"{")
-
-
-def parse_sse(data: bytes) -> Iterator[str]:
-    """Give the `data` of each whole event; one that was cut before its empty line is dropped.
-
-    Raises:
-        ValueError: the stream is not UTF-8.
-
-    Source: the WHATWG HTML standard, "Server-sent events".
-    """
-    text = re.sub(r"\r\n|\r", "\n", data.decode("utf-8"))
-    lines: list[str] = []
-    for line in text.split("\n"):
-        if line.startswith("data:"):
-            lines.append(line.removeprefix("data:").removeprefix(" "))
-        elif not line and lines:
-            yield "\n".join(lines)
-            lines = []

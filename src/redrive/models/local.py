@@ -29,8 +29,9 @@ import msgspec
 
 from redrive import canonical
 from redrive.errors import ModelError, UsageError
-from redrive.models.openai import CHAT, OpenAiModel
+from redrive.models.openai import OpenAiModel
 from redrive.models.options import ModelOptions
+from redrive.replay.openai_answers import CHAT
 from redrive.replay.ports import ModelQuery, ModelReply
 
 MODEL_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"

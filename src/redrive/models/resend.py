@@ -6,8 +6,7 @@ Source: DESIGN.md §5 "Run", "Decisions".
 """
 
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import msgspec
 
@@ -16,18 +15,9 @@ from redrive.canonical import get_field
 from redrive.errors import UsageError
 from redrive.models.http import HttpClient
 from redrive.record.decisions import JSON_CONTENT, parse_json_decision
+from redrive.replay.answers import Answer
 from redrive.replay.body import replace_value
 from redrive.replay.ports import CallAsked, ModelFingerprint, ModelQuery, ModelReply, Override
-
-
-class Answer(msgspec.Struct, frozen=True):
-    """The parts of one answer, whatever the API; see `ModelReply` for their meaning."""
-
-    text: str
-    calls: tuple[CallAsked, ...]
-    served: str | None = None
-    fingerprint: str | None = None
-    usage: dict[str, int] = {}
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -116,37 +106,3 @@ def json_calls(text: str, decisions: str) -> tuple[CallAsked, ...]:
     """Read the call that an answer text holds, where decisions travel as JSON content."""
     decided = parse_json_decision(text) if decisions == JSON_CONTENT else None
     return () if decided is None else (CallAsked(decided.tool, decided.arguments),)
-
-
-def count_tokens(usage: object) -> dict[str, int]:
-    """Flatten a usage object to counts by the API's own names, nested ones joined by a dot."""
-    counts: dict[str, int] = {}
-    stack: list[tuple[str, object]] = [("", usage)]
-    while stack:
-        prefix, value = stack.pop()
-        if isinstance(value, dict):
-            stack.extend(
-                (f"{prefix}.{key}" if prefix else key, item) for key, item in value.items()
-            )
-        elif isinstance(value, int) and not isinstance(value, bool):
-            counts[prefix] = value
-    return dict(sorted(counts.items()))
-
-
-def get_required(fields: Mapping[str, Any], key: str, kind: type) -> Any:
-    """Give `fields[key]`.
-
-    Raises:
-        ValueError: it is absent or of another type than the API documents.
-    """
-    value = get_field(fields, key, kind)
-    if value is None:
-        raise ValueError(f"no {key} ({kind.__name__}) in the answer")
-    return value
-
-
-def objects_in(values: object) -> tuple[dict[str, Any], ...]:
-    """Give the objects of a list; nothing for what is no list."""
-    if not isinstance(values, list):
-        return ()
-    return tuple(value for value in values if isinstance(value, dict))

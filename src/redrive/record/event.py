@@ -158,6 +158,39 @@ class Sampling(Payload, frozen=True):
     extra: dict[str, Any] = {}
 
 
+class Wire(Payload, frozen=True):
+    """How our recorder saw one exchange on the wire.
+
+    Attributes:
+        exchange: its id in the session; request, answer and error of one exchange share it.
+        endpoint: method and URL, without credentials, query values or our own path token.
+        headers: those that say what the bytes mean or who served; lower case, no credential.
+        status: HTTP status of the answer.
+        attempt: 1-based, among requests of one flow that repeat the same bytes after an error.
+        started_ns, first_byte_ns, ended_ns: UTC nanoseconds.
+        sha256: of the body's bytes as they were passed on, hex.
+        size: of the body, in bytes.
+        outcome: `complete`, `cancelled` (by the agent), `cut` (the server ended too early) or
+            `failed` (no answer came).
+        added: fields that the recorder itself put into the request.
+        encoding: content encodings of the bytes, first applied first.
+    """
+
+    exchange: str
+    endpoint: str | None = None
+    headers: dict[str, str] = {}
+    status: int | None = None
+    attempt: int | None = None
+    started_ns: int | None = None
+    first_byte_ns: int | None = None
+    ended_ns: int | None = None
+    sha256: str | None = None
+    size: int | None = None
+    outcome: str | None = None
+    added: tuple[str, ...] = ()
+    encoding: tuple[str, ...] = ()
+
+
 class ModelRequest(Payload, frozen=True):
     """What was sent to a model.
 
@@ -177,6 +210,7 @@ class ModelRequest(Payload, frozen=True):
     redactions: tuple[Redaction, ...] = ()
     by_reference: tuple[str, ...] = ()
     step: int | None = None
+    wire: Wire | None = None
 
 
 class Usage(Payload, frozen=True):
@@ -210,6 +244,7 @@ class ModelResponse(Payload, frozen=True):
     truncated: bool = False
     step: int | None = None
     content: Raw | UnsetType = UNSET
+    wire: Wire | None = None
 
 
 class ModelError(Payload, frozen=True):
@@ -220,6 +255,7 @@ class ModelError(Payload, frozen=True):
     delay_s: float | None = None
     message: str | None = None
     step: int | None = None
+    wire: Wire | None = None
 
 
 class ToolCall(Payload, frozen=True):
@@ -252,6 +288,8 @@ class ToolResult(Payload, frozen=True):
 
     `truncated`: the *recorder* cut it (an ellipsis written by the tool is none);
     `original_chars`: its length before the cut. `is_external`: its call lies before the record.
+    `seam` is where our recorder saw it: `tool` (the function itself), `mcp`, `hook` or `request`
+    (in what the agent sent next: evidence, but no place where a rerun can serve it).
     """
 
     status: str = "ok"
@@ -262,6 +300,7 @@ class ToolResult(Payload, frozen=True):
     redactions: tuple[Redaction, ...] = ()
     is_external: bool = False
     exit_code: int | None = None
+    seam: str | None = None
 
 
 class ContextReplaced(Payload, frozen=True):

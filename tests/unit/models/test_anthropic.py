@@ -5,8 +5,9 @@ import pytest
 from msgspec import UNSET, Raw
 
 from redrive.errors import ModelError
-from redrive.models.anthropic import open_model, parse_message
+from redrive.models.anthropic import open_model
 from redrive.models.options import ModelOptions
+from redrive.replay.anthropic_answers import parse_message
 from redrive.replay.ports import CallAsked, ModelQuery, ModelReply, Override
 
 BODY = '{"model":"c-1", "max_tokens":64,"messages":[{"role":"user","content":"é"}]}'

@@ -10,13 +10,10 @@ from redrive.models.http import (
     Endpoint,
     HttpClient,
     body_bytes,
-    decode_answer,
-    error_reason,
-    is_stream,
     parse_endpoint,
-    parse_sse,
     redact,
 )
+from redrive.replay.answers import decode_answer, error_reason, is_stream, parse_sse
 
 KEY = "sk-live-9f8e7d6c5b4a"
 

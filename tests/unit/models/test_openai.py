@@ -5,8 +5,9 @@ import pytest
 from msgspec import UNSET, Raw
 
 from redrive.errors import ModelError, UsageError
-from redrive.models.openai import OpenAiModel, open_model, parse_chat, parse_responses
+from redrive.models.openai import OpenAiModel, open_model
 from redrive.models.options import ModelOptions
+from redrive.replay.openai_answers import parse_chat, parse_responses
 from redrive.replay.ports import CallAsked, ModelQuery, ModelReply, Override
 
 BODY = '{"model": "m-1",  "messages":[],"temperature":0.7, "seed":7,"x":1e0}'

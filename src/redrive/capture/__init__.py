@@ -1,0 +1,1 @@
+"""Records a live agent, and serves a recorded one to itself again."""
