@@ -55,11 +55,21 @@ class SentRequest(msgspec.Struct, frozen=True):
 
 
 class ServedAnswer(msgspec.Struct, frozen=True):
-    """A recorded answer, to be served in place of a live one."""
+    """A recorded answer, to be served in place of a live one.
+
+    Attributes:
+        status: 0 where no answer came.
+        headers: those that were recorded; the body's content encodings among them.
+        body: as it came over the wire, as far as it came.
+        outcome: how the recorded exchange ended; one that failed or was cut does so again.
+        message: as the observer was told it: the name of the error's class.
+    """
 
     status: int
     headers: Headers
     body: bytes
+    outcome: Outcome = Outcome.COMPLETE
+    message: str = ""
 
 
 class ExchangeObserver(Protocol):
