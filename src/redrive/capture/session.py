@@ -18,10 +18,10 @@ from msgspec import UNSET, Raw
 
 from redrive import canonical
 from redrive.capture import tools, transports
+from redrive.capture.json_values import comparable
 from redrive.capture.ports import Backend
 from redrive.capture.route import Route, parse_route
 from redrive.capture.tools import Codec, RecordedToolError
-from redrive.capture.values import comparable
 from redrive.errors import UsageError
 
 __all__ = ["AgentSession", "FlowScope", "RecordedToolError"]
@@ -273,6 +273,8 @@ class FlowScope:
 
 
 def _qualified_name(fn: Any) -> str:
+    while isinstance(fn, functools.partial):
+        fn = fn.func
     kind = fn if hasattr(fn, "__qualname__") else type(fn)
     return f"{kind.__module__}.{kind.__qualname__}"
 

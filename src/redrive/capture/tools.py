@@ -20,8 +20,8 @@ from msgspec import Raw
 
 from redrive import canonical
 from redrive.audit.effects import Effect
+from redrive.capture.json_values import comparable, exact_json, type_name
 from redrive.capture.ports import Backend, CallObserver, ServedResult
-from redrive.capture.values import comparable, exact_json, type_name
 from redrive.errors import RecordError, UsageError
 
 Codec = Callable[[Any], Any]
