@@ -109,6 +109,11 @@ class Backend(Protocol):
     agent asked for something else than the record holds.
     """
 
+    @property
+    def is_serving(self) -> bool:
+        """Say whether this is a rerun, in which no time need pass: a sleep of the agent is none."""
+        ...
+
     def sent(self, request: SentRequest) -> ExchangeObserver | ServedAnswer:
         """Take a request before it goes out; an answer means that it must not go out."""
         ...
@@ -119,7 +124,8 @@ class Backend(Protocol):
         Args:
             kind: `CLOCK_READ` or `PRNG_READ`.
             name: what was read, with its arguments, such as `random.uniform(0.1, 0.5)`.
-            take: reads the real thing and gives a JSON value; not called where it is served.
+            take: reads the real thing and gives a JSON value, `None` if it has no JSON form; not
+                called where it is served. What it raises is passed on, and nothing is recorded.
 
         Returns:
             The JSON value, as read or as recorded.
