@@ -92,7 +92,7 @@ def _dump_number(value: Any) -> Any:
 
 
 def _load_number(value: Any) -> int | float:
-    if isinstance(value, str):
+    if isinstance(value, str) and value.removeprefix("-").startswith("0x"):
         return int(value, 16)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError("no number")
