@@ -120,8 +120,9 @@ class FakeBackend:
         return self.values.pop(0) if self.is_serving else take()
 
     def begin_call(
-        self, tool: str, effect: str, arguments: Raw, *, is_unsafe: bool
+        self, tool: str, effect: str, arguments: Raw, *, is_unsafe: bool, seam: str = "tool"
     ) -> CallObserver | ServedResult:
+        assert seam == "tool"
         call = SeenCall(tool, effect, bytes(arguments), is_unsafe, self._flow.get())
         self.calls.append(call)
         return self.results.pop(0) if self.is_serving else call

@@ -155,7 +155,11 @@ class Backend(Protocol):
     def derive(
         self, name: str, function: str, version: str | None, inputs: Raw, compute: Callable[[], Any]
     ) -> Any:
-        """Take or serve a value that the harness computes from ordered inputs (a JSON list)."""
+        """Take or serve a value that the harness computes from ordered inputs (a JSON list).
+
+        `compute` gives a JSON value, or `UNSET` where the value has no JSON form: the record then
+        lacks it. What it gave, or the recorded value, is given back.
+        """
         ...
 
     def enter_flow(self, name: str) -> object:

@@ -125,8 +125,9 @@ class RecordingBackend:
         """Compute a value and record it with its ordered inputs."""
         value = compute()
         with self._guarded():
+            told = UNSET if isinstance(value, UnsetType) else raw_of(value)
             payload = Derived(
-                name=name, function=function, version=version, inputs=inputs, value=raw_of(value)
+                name=name, function=function, version=version, inputs=inputs, value=told
             )
             self._act("v", Fact(Kind.VALUE_DERIVED, payload))
         return value
