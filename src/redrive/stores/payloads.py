@@ -74,7 +74,8 @@ class Packer:
             RecordError: an id or a name of the event cannot be written as UTF-8.
         """
         try:
-            return _encode(self._stored_form(event))
+            line = _encode(event)
+            return line if _is_as_it_is(event, line) else _encode(self._stored_form(event))
         except UnicodeEncodeError as error:
             raise RecordError(f"event {event.seq} has an id that is no UTF-8 text") from error
 
@@ -115,6 +116,18 @@ class Packer:
         return TextRef(name, start, digest.hex())
 
 
+def _is_as_it_is(event: Event, line: bytes) -> bool:
+    """Say whether a line surely needs no other form, which is so of most; errs to no."""
+    return (
+        (len(line) <= MIN_TEXT_BYTES or event.kind is not Kind.MODEL_REQUEST)
+        and b"\n" not in line
+        and MARK not in line
+        and (
+            len(line) <= 2 * MAX_DEPTH or line.count(b"[") + line.count(b"{") <= MAX_DEPTH
+        )
+    )
+
+
 def _is_deep(payload: bytes) -> bool:
     """Say whether a payload is nested so deeply that a line around it might not be decoded.
 
@@ -139,13 +152,22 @@ def unpack(line: bytes, texts: TextStore) -> Event:
     stored = _find_stored(event, line)
     if stored is None:
         return event
-    rest = bytes(stored.rest)
-    if rest.startswith(b'"') and rest != _HOLE:
-        rest = msgspec.json.decode(rest, type=str).encode()
+    rest = bytes(_rest_of(stored))
     for ref in reversed(stored.texts):
         token = texts.get(bytes.fromhex(ref.sha256))
         rest = rest[: ref.offset] + token + rest[ref.offset + len(_HOLE) :]
     return msgspec.structs.replace(event, payload=Raw(rest))
+
+
+def unpack_without_texts(line: bytes) -> Event:
+    """Read a line to its event, whose large texts are left out: each is the empty string.
+
+    Raises:
+        TamperError: the line is no event.
+    """
+    event = unpack_envelope(line)
+    stored = _find_stored(event, line)
+    return event if stored is None else msgspec.structs.replace(event, payload=_rest_of(stored))
 
 
 def unpack_envelope(line: bytes) -> Event:
@@ -158,6 +180,14 @@ def unpack_envelope(line: bytes) -> Event:
         return _decode_event(line)
     except msgspec.DecodeError as error:
         raise TamperError(f"a stored line is no event: {error}") from error
+
+
+def _rest_of(stored: _Stored) -> Raw:
+    """Give a payload with a hole in the place of each text."""
+    rest = bytes(stored.rest)
+    if rest.startswith(b'"') and rest != _HOLE:
+        return Raw(msgspec.json.decode(rest, type=str).encode())
+    return stored.rest
 
 
 def find_texts(line: bytes) -> tuple[Event, tuple[TextRef, ...]] | None:
