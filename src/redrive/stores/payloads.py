@@ -75,7 +75,15 @@ class Packer:
         """
         try:
             line = _encode(event)
-            return line if _is_as_it_is(event, line) else _encode(self._stored_form(event))
+            size = len(line)
+            if (
+                b"\n" not in line
+                and MARK not in line
+                and (size <= MIN_TEXT_BYTES or event.kind is not Kind.MODEL_REQUEST)
+                and (size <= 2 * MAX_DEPTH or line.count(b"[") + line.count(b"{") <= MAX_DEPTH)
+            ):
+                return line  # as it is, which most are
+            return _encode(self._stored_form(event))
         except UnicodeEncodeError as error:
             raise RecordError(f"event {event.seq} has an id that is no UTF-8 text") from error
 
@@ -114,18 +122,6 @@ class Packer:
         digest = self._texts.put(token, self._previous.get((actor, name)))
         self._previous[actor, name] = digest
         return TextRef(name, start, digest.hex())
-
-
-def _is_as_it_is(event: Event, line: bytes) -> bool:
-    """Say whether a line surely needs no other form, which is so of most; errs to no."""
-    return (
-        (len(line) <= MIN_TEXT_BYTES or event.kind is not Kind.MODEL_REQUEST)
-        and b"\n" not in line
-        and MARK not in line
-        and (
-            len(line) <= 2 * MAX_DEPTH or line.count(b"[") + line.count(b"{") <= MAX_DEPTH
-        )
-    )
 
 
 def _is_deep(payload: bytes) -> bool:

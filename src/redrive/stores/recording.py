@@ -105,7 +105,6 @@ class SqliteJournal:
         self._lock = lock
         self._projection: ProjectionRow | None = None
         self._segments: SegmentWriter | None = None
-        self._has_failed = False
         self._is_closed = False
 
     @property
@@ -147,26 +146,37 @@ class SqliteJournal:
         except BaseException:
             self._forget()
             raise
-        self._projection, self._has_failed = grown, False
+        self._projection = grown
 
     def close(self) -> None:
         """End the recording: write the session's counts, give up its lock. Idempotent.
-
-        After a commit that failed no counts are written: readers then say that the recorder ended
-        early.
 
         Raises:
             StoreError: the counts cannot be written; the lock is given up all the same.
             TamperError: what was recorded is damaged.
         """
+        try:
+            if not self._is_closed:
+                self._write_summary()
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """End the recording after a fault: write nothing more, give up the lock. Idempotent.
+
+        Without counts in the catalogue, readers count for themselves, and say that the recorder
+        ended early.
+
+        Raises:
+            StoreError: the file cannot be released; the lock is given up all the same.
+        """
         if self._is_closed:
             return
         self._is_closed = True
-        with ExitStack() as last:
-            last.callback(self._lock.release)
-            last.callback(self._database.close)
-            if not self._has_failed:
-                self._write_summary()
+        try:
+            self._database.close()
+        finally:
+            self._lock.release()
 
     def _known(self) -> tuple[ProjectionRow, SegmentWriter]:
         """Give the state of the session as the store has it, read where it is not known."""
@@ -179,7 +189,6 @@ class SqliteJournal:
         """After a failed commit only the store knows what it holds."""
         self._projection = self._segments = None
         self._texts.clear()
-        self._has_failed = True
 
     def _check_order(self, events: Sequence[Event], first: int) -> None:
         for seq, event in enumerate(events, first):

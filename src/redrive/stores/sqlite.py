@@ -11,6 +11,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import msgspec
+
 from redrive import canonical
 from redrive.errors import StoreError
 from redrive.record.event import Event
