@@ -61,9 +61,7 @@ def body_of(texts: list[str]) -> str:
     ).decode()
 
 
-def event_at(
-    session_id: str, seq: int, kind: Kind, payload: Raw, *, artefact: str = ""
-) -> Event:
+def event_at(session_id: str, seq: int, kind: Kind, payload: Raw, *, artefact: str = "") -> Event:
     """Make an event whose place follows from its seq."""
     return Event(
         id=f"e{seq}",

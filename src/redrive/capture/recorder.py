@@ -16,12 +16,11 @@ Source: DESIGN.md §3 "Store"; `docs/reliability.md` "Store and recorder".
 
 import atexit
 import contextlib
-import os
 import threading
-from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import chain
+from os import getpid
 from time import monotonic, time_ns  # bound here: the recorder's own clock is never intercepted
-from typing import NamedTuple
 
 import msgspec
 
@@ -55,13 +54,8 @@ class Limits(msgspec.Struct, frozen=True):
     max_wait_s: float = MAX_WAIT_S
 
 
-class _Put(NamedTuple):
-    """What one call of `put` brought, and when."""
-
-    events: Sequence[Event]
-    artefacts: Sequence[bytes]
-    size: int
-    at_s: float
+# What one call of `put` brought: its events, their artefacts, and the size of both in bytes.
+_Put = tuple[Sequence[Event], Sequence[bytes], int]
 
 
 class Recorder:
@@ -92,10 +86,12 @@ class Recorder:
         self._is_synced = is_synced
         self._limits = limits
         self._on_fault = on_fault
-        self._pid = os.getpid()
-        self._changed = threading.Condition()
-        self._queue: deque[_Put] = deque()
+        self._pid = getpid()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._queue: list[_Put] = []
         self._n_queued = self._n_put = self._n_durable = self._n_lost = 0
+        self._began_s = 0.0  # when the queue was last begun
         self._held_bytes = 0  # of what is queued and of what is being committed
         self._is_hurried = self._is_closing = self._is_drained = False
         self._fault: tuple[str, int] | None = None
@@ -143,12 +139,21 @@ class Recorder:
         Raises:
             StoreError: with `is_fail_closed`, once nothing is recorded any more.
         """
-        if os.getpid() == self._pid:
-            size = sum(map(len, artefacts))
+        if getpid() == self._pid:
+            count = len(events)
+            size = _EVENT_BYTES * count + (sum(map(len, artefacts)) if artefacts else 0)
             for event in events:
-                size += len(bytes(event.payload)) + _EVENT_BYTES
-            with self._changed:
-                self._take(_Put(events, artefacts, size, monotonic()))
+                size += len(bytes(event.payload))
+            with self._lock:
+                if self._held_bytes + size > self._limits.max_pending_bytes and self._held_bytes:
+                    self._wait_for_room(size)
+                if self._is_drained and self._fault is None:
+                    self._poison(_CLOSED)
+                self._n_put += count
+                if self._fault is None:
+                    self._queue_up((events, artefacts, size))
+                else:
+                    self._n_lost += count
                 if self._is_synced:
                     self._wait_until_durable()
         else:
@@ -163,7 +168,7 @@ class Recorder:
             StoreError: nothing is recorded any more; also without `is_fail_closed`, since who asks
                 must not take it for durable.
         """
-        if os.getpid() == self._pid:
+        if getpid() == self._pid:
             with self._changed:
                 self._wait_until_durable()
         else:
@@ -177,7 +182,7 @@ class Recorder:
         Raises:
             StoreError: with `is_fail_closed`, where not all was recorded.
         """
-        if os.getpid() != self._pid:
+        if getpid() != self._pid:
             return
         atexit.unregister(self._close_at_exit)
         with self._changed:
@@ -193,31 +198,23 @@ class Recorder:
 
     # --- with the condition held
 
-    def _take(self, put: _Put) -> None:
-        """Queue what was put, or count it as lost."""
-        if self._held_bytes and self._is_too_much(put):
-            self._wait_for_room(put)
-        if self._is_drained:
-            self._poison(_CLOSED)
-        self._n_put += len(put.events)
-        if self._fault is not None:
-            self._n_lost += len(put.events)
-            return
+    def _queue_up(self, put: _Put) -> None:
+        n_before = self._n_queued
         self._queue.append(put)
-        self._n_queued += len(put.events)
-        self._held_bytes += put.size
-        if len(self._queue) == 1 or self._n_queued >= self._limits.max_events:
+        self._n_queued = n_after = n_before + len(put[0])
+        self._held_bytes += put[2]
+        if not n_before:
+            self._began_s = monotonic()
+            self._changed.notify_all()
+        elif n_before < self._limits.max_events <= n_after:
             self._changed.notify_all()
 
-    def _is_too_much(self, put: _Put) -> bool:
-        return self._held_bytes + put.size > self._limits.max_pending_bytes
-
-    def _wait_for_room(self, put: _Put) -> None:
+    def _wait_for_room(self, size: int) -> None:
         """Let the recorder's thread catch up; poison where it cannot."""
+        most = max(0, self._limits.max_pending_bytes - size)
         self._hurry()
         has_room = self._changed.wait_for(
-            lambda: self._fault is not None or not self._held_bytes or not self._is_too_much(put),
-            self._limits.max_wait_s,
+            lambda: self._fault is not None or self._held_bytes <= most, self._limits.max_wait_s
         )
         if not has_room:
             self._poison(
@@ -257,7 +254,7 @@ class Recorder:
         fault = self.fault
         if fault is None:
             return
-        if not self._is_told and not (self._thread.is_alive() and os.getpid() == self._pid):
+        if not self._is_told and not (self._thread.is_alive() and getpid() == self._pid):
             self._tell(fault)  # else the recorder's thread tells, when it knows what is lost
         if is_raised:
             raise StoreError(f"not recorded: {fault.message}")
@@ -286,41 +283,43 @@ class Recorder:
 
     def _commit_all(self, journal: Journal) -> None:
         while group := self._next_group():
-            events = [event for put in group for event in put.events]
+            events = list(chain.from_iterable([put[0] for put in group]))
             try:
-                journal.commit(events, [data for put in group for data in put.artefacts])
+                journal.commit(events, [data for put in group for data in put[1]])
             except BaseException as error:  # noqa: BLE001 - the agent must not fail with us
                 with self._changed:
                     self._poison(_words(error), len(events))
                 return
             with self._changed:
                 self._n_durable += len(events)
-                self._held_bytes -= sum(put.size for put in group)
+                self._held_bytes -= sum([put[2] for put in group])
                 self._changed.notify_all()
 
     def _next_group(self) -> list[_Put]:
         """Wait for a group that is full, or old enough, or wanted; empty: there is no more."""
         with self._changed:
             self._changed.wait_for(lambda: self._queue or self._must_stop)
-            if self._queue:
-                ends_s = self._queue[0].at_s + self._limits.max_delay_s
-                self._changed.wait_for(
-                    lambda: self._is_hurried
-                    or self._must_stop
-                    or self._n_queued >= self._limits.max_events,
-                    max(0.0, ends_s - monotonic()),
-                )
+            if not self._is_ready():
+                left_s = self._began_s + self._limits.max_delay_s - monotonic()
+                self._changed.wait_for(self._is_ready, max(0.0, left_s))
             group: list[_Put] = []
             count = 0
-            while self._queue:
-                count += len(self._queue[0].events)
-                if group and count > self._limits.max_events:
+            for put in self._queue:
+                n_with = count + len(put[0])
+                if n_with > self._limits.max_events and group:
                     break
-                group.append(self._queue.popleft())
-                self._n_queued -= len(group[-1].events)
+                group.append(put)
+                count = n_with
+            del self._queue[: len(group)]
+            self._n_queued -= count
             self._is_hurried = self._is_hurried and bool(self._queue)
+            self._began_s = monotonic()  # what is left came while the last commit went on
             self._is_drained = not group
             return group
+
+    def _is_ready(self) -> bool:
+        is_full = self._n_queued >= self._limits.max_events
+        return is_full or self._is_hurried or self._must_stop
 
     @property
     def _must_stop(self) -> bool:

@@ -1,8 +1,8 @@
 """Verbatim sources: content-addressed, compressed as one stream, read back as a checked stream.
 
 Knows bytes and digests. Must not know formats or sessions. An artefact is one zstd frame with a
-window of up to 8 MiB, so that a log of growing requests costs about its unique bytes, cut into parts of
-at most 4 MiB. A grown source stores its tail alone, after the artefact that it `extends`.
+window of up to 8 MiB, so that a log of growing requests costs about its unique bytes, cut into
+parts of at most 4 MiB. A grown source stores its tail alone, after the artefact that it `extends`.
 
 Source: DESIGN.md §3 "Evidence is bytes" and "Store". Memory: about 20 MiB, whatever the size.
 """
@@ -70,9 +70,9 @@ def _write_frame(
     database: Database, artefact: int, data: BinaryIO, state: "hashlib._Hash", expected: int
 ) -> tuple[int, int]:
     """Compress a stream into parts and hash it on the way; give the number of parts and bytes."""
-    compressor = zstandard.ZstdCompressor(
-        compression_params=_parameters(expected)
-    ).chunker(chunk_size=PART_BYTES)
+    compressor = zstandard.ZstdCompressor(compression_params=_parameters(expected)).chunker(
+        chunk_size=PART_BYTES
+    )
     number = size = 0
     while chunk := data.read(_READ_BYTES):
         state.update(chunk)

@@ -191,7 +191,12 @@ class SqliteJournal:
         self._texts.clear()
 
     def _check_order(self, events: Sequence[Event], first: int) -> None:
-        for seq, event in enumerate(events, first):
+        wanted = range(first, first + len(events))
+        if [event.seq for event in events] == list(wanted) and all(
+            event.session_id == self._session_id for event in events
+        ):
+            return
+        for event, seq in zip(events, wanted, strict=True):
             if event.seq != seq or event.session_id != self._session_id:
                 raise StoreError(
                     f"event {event.seq} of session {event.session_id} cannot follow: "
@@ -224,6 +229,4 @@ class SqliteJournal:
             SqliteStore(self._database).reader(self._session_id),
         )
         with self._database.transaction():
-            catalogue.put_summary(
-                self._database, self._session_id, msgspec.to_builtins(summary)
-            )
+            catalogue.put_summary(self._database, self._session_id, msgspec.to_builtins(summary))

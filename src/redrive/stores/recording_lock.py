@@ -44,7 +44,7 @@ class RecordingLock:
         def let_go() -> None:
             lock = reference()
             if lock is not None:
-                lock._close()  # noqa: SLF001 - its own
+                lock._close()
 
         os.register_at_fork(after_in_child=let_go)
 

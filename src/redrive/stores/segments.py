@@ -92,7 +92,7 @@ class SegmentWriter:
 
     def extend(self, events: Sequence[Event]) -> None:
         """Take the next events; the same as to append each, and faster where they fit."""
-        lines = list(map(self._packer.pack, events))
+        lines = self._packer.pack_all(events)
         size = sum(map(len, lines)) + len(lines)
         if len(self._lines) + len(lines) >= MAX_EVENTS or self._size + size > MAX_BYTES:
             for event, line in zip(events, lines, strict=True):
