@@ -13,6 +13,7 @@ from benchmarks import (
     evidence,
     importing,
     policies,
+    recording,
     replaying,
     starting,
     tracefork,
@@ -27,6 +28,7 @@ PROGRAMS: dict[str, Callable[..., Iterator[Figure]]] = {
     "start": starting.figures,
     "replay": replaying.figures,
     "policy": policies.figures,
+    "record": recording.figures,
 }
 
 

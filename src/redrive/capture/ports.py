@@ -200,6 +200,10 @@ class Journal(Protocol):
         """End the recording: write the session's counts, give up its lock. Idempotent."""
         ...
 
+    def abandon(self) -> None:
+        """End the recording after a fault: write nothing more, give up the lock. Idempotent."""
+        ...
+
 
 class RecordingFault(msgspec.Struct, frozen=True):
     """Why nothing is recorded any more: the recorder is poisoned."""
