@@ -1,0 +1,215 @@
+"""One request's way to its upstream, and the answer's way back, byte for byte as it comes.
+
+Knows both sides of an exchange, and whom to tell. Must not know routes or listeners. Nothing is
+retried, nothing is made up: what breaks on one side breaks on the other.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+from redrive.capture import headers as rules
+from redrive.capture.agent_side import AgentSide, Refusal
+from redrive.capture.http_library import h11
+from redrive.capture.ports import ExchangeObserver, Headers, Outcome
+from redrive.capture.upstream import Upstream, UpstreamConnection, UpstreamPool, failure_of
+
+NowNs = Callable[[], int]
+
+
+class Outgoing(msgspec.Struct, frozen=True):
+    """A request as it goes to the upstream.
+
+    Attributes:
+        upstream: the server.
+        method: of HTTP.
+        target: path and query, the path of the upstream's URL included.
+        headers: raw, in order.
+        body: whole.
+        base: the proxy's URL for this upstream, as the agent knows it.
+    """
+
+    upstream: Upstream
+    method: bytes
+    target: bytes
+    headers: rules.RawHeaders
+    body: bytes
+    base: bytes
+
+
+class Told:
+    """An observer that can neither harm an exchange nor be told of two ends.
+
+    Args:
+        observer: who is told; `None` where nobody is.
+        now_ns: the clock, in UTC nanoseconds.
+        on_fault: told once, in one line, if the observer fails; it then hears no more.
+    """
+
+    def __init__(
+        self, observer: ExchangeObserver | None, now_ns: NowNs, on_fault: Callable[[str], None]
+    ) -> None:
+        self._observer = observer
+        self._now_ns = now_ns
+        self._on_fault = on_fault
+
+    def responded(self, status: int, headers: Headers) -> None:
+        """Tell status and headers of the answer."""
+        if self._observer is not None:
+            try:
+                self._observer.responded(status, headers, self._now_ns())
+            except Exception as error:  # noqa: BLE001 - a recorder's fault is none of the agent's
+                self._fail(error)
+
+    def received(self, data: bytes) -> None:
+        """Tell bytes of the body."""
+        if self._observer is not None:
+            try:
+                self._observer.received(data)
+            except Exception as error:  # noqa: BLE001 - see above
+                self._fail(error)
+
+    def finished(self, outcome: Outcome, message: str = "") -> None:
+        """Tell the end; a second one is not told."""
+        observer, self._observer = self._observer, None
+        if observer is not None:
+            try:
+                observer.finished(outcome, self._now_ns(), message)
+            except Exception as error:  # noqa: BLE001 - see above
+                self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        self._observer = None
+        self._on_fault(f"an exchange is not recorded: {type(error).__name__}: {error}")
+
+
+class Relay:
+    """Passes one exchange.
+
+    Args:
+        agent: who asks.
+        outgoing: what it asks, as it goes on.
+        told: who is told.
+        pool: the connections to upstreams.
+    """
+
+    def __init__(
+        self, agent: AgentSide, outgoing: Outgoing, told: Told, pool: UpstreamPool
+    ) -> None:
+        self._agent = agent
+        self._outgoing = outgoing
+        self._told = told
+        self._pool = pool
+        self._has_answer = False
+        self._is_done = False
+        self._fault = ""
+
+    async def run(self) -> None:
+        """Send the request, pass the answer on.
+
+        Raises:
+            ConnectionError: the agent's connection cannot be used any more; the end is told,
+                but for the agent's own leaving, which whoever cancels this tells.
+            Refusal: no answer came; the end is told.
+        """
+        upstream = self._outgoing.upstream
+        try:
+            connection = await self._pool.acquire(upstream)
+        except OSError as error:
+            message = f"{upstream.authority} cannot be reached: {failure_of(error)}"
+            self._told.finished(Outcome.FAILED, message)
+            words = f"redrive's recording proxy: {message}"
+            raise Refusal(502, "upstream_unreachable", words) from error
+        try:
+            await self._pass(connection)
+        except BaseException:
+            connection.wire.abort()
+            raise
+        self._pool.release(connection)
+
+    async def _pass(self, connection: UpstreamConnection) -> None:
+        out = self._outgoing
+        request = h11.Request(method=out.method, target=out.target, headers=out.headers)
+        wire, agent = connection.wire, self._agent.wire
+        try:
+            connection.send(request, out.body)
+        except ConnectionError:
+            self._fault = "the server closed its side before the request"
+            self._break_off()
+        while not self._is_done:
+            try:
+                data = await wire.read()
+            except ConnectionError:
+                data, self._fault = b"", "the connection to the server broke"
+            passed = self._take(connection, data) if not self._fault else b""
+            # Told before it is written: what an agent does with an answer is recorded behind it.
+            if passed:
+                agent.write(passed)
+            if self._fault:
+                self._break_off()
+            await agent.drain()
+
+    def _take(self, connection: UpstreamConnection, data: bytes) -> bytes:
+        """Turn bytes of the upstream into bytes for the agent, telling of each."""
+        http = connection.http
+        http.receive_data(data)
+        passed: list[bytes] = []
+        try:
+            while not self._is_done:
+                event = http.next_event()
+                if event is h11.NEED_DATA or event is h11.PAUSED:
+                    break
+                passed.append(self._pass_event(event))
+        except h11.RemoteProtocolError:
+            self._fault = (
+                "the server closed its side before the end"
+                if connection.wire.is_ended and not connection.wire.has_unread and not data
+                else "the server's answer is not well-formed HTTP/1.1"
+            )
+        return b"".join(passed)
+
+    def _pass_event(self, event: object) -> bytes:
+        agent = self._agent
+        match event:
+            case h11.Data():
+                data = bytes(event.data)
+                self._told.received(data)
+                return agent.dump_data(data)
+            case h11.Response():
+                raw = event.headers.raw_items()
+                self._has_answer = True
+                self._told.responded(event.status_code, rules.lowered(raw))
+                return agent.dump_head(event.status_code, event.reason, self._headers_for(raw))
+            case h11.EndOfMessage():
+                self._is_done = True
+                self._told.finished(Outcome.COMPLETE)
+                return agent.dump_end(event.headers.raw_items())
+            case h11.InformationalResponse():
+                raw = rules.response_headers(event.headers.raw_items())
+                return agent.dump_early(event.status_code, event.reason, raw)
+            case _:
+                return b""
+
+    def _headers_for(self, raw: rules.RawHeaders) -> rules.RawHeaders:
+        out = self._outgoing
+        kept = rules.response_headers(raw)
+        root, path = out.upstream.root.encode(), out.upstream.path.encode()
+        return [
+            (name, rules.moved_location(value, root, path, out.base))
+            if name.lower() == b"location"
+            else (name, value)
+            for name, value in kept
+        ]
+
+    def _break_off(self) -> None:
+        """Let the agent see what we saw: an end that is none."""
+        if self._has_answer:
+            self._told.finished(Outcome.CUT, self._fault)
+            self._agent.break_off()
+            raise ConnectionResetError(self._fault)
+        self._told.finished(Outcome.FAILED, self._fault)
+        if "well-formed" in self._fault:
+            words = f"redrive's recording proxy: {self._fault}"
+            raise Refusal(502, "upstream_malformed", words)
+        self._agent.wire.close()
+        raise ConnectionResetError(self._fault)
