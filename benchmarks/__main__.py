@@ -13,6 +13,7 @@ from benchmarks import (
     evidence,
     importing,
     policies,
+    relaying,
     replaying,
     starting,
     tracefork,
@@ -27,6 +28,7 @@ PROGRAMS: dict[str, Callable[..., Iterator[Figure]]] = {
     "start": starting.figures,
     "replay": replaying.figures,
     "policy": policies.figures,
+    "relay": relaying.figures,
 }
 
 

@@ -6,11 +6,14 @@ rules for intermediaries. Must not know sockets.
 Source: RFC 9110 §7.6.1 (hop-by-hop fields), §12.5.3 (Accept-Encoding).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 from redrive.capture.ports import Headers
 
 RawHeaders = list[tuple[bytes, bytes]]
+Fields = Mapping[bytes, bytes]
+"""Headers by name in lower case; of a name that comes twice, the first."""
 
 FLOW = b"x-redrive-flow"
 RECORDED = b"x-redrive-recorded"
@@ -27,7 +30,7 @@ DECODABLE = frozenset((b"identity", b"gzip", b"x-gzip", b"deflate", b"zstd"))
 """The content codings that redrive can decode; an answer in another would be no readable record."""
 
 
-def request_headers(headers: Iterable[tuple[bytes, bytes]], host: bytes, n_body: int) -> RawHeaders:
+def request_headers(headers: RawHeaders, host: bytes, n_body: int) -> RawHeaders:
     """Give the headers that go to the upstream.
 
     Hop-by-hop fields and our own (`x-redrive-…`) are left out, `Host` names the upstream, codings
@@ -39,11 +42,10 @@ def request_headers(headers: Iterable[tuple[bytes, bytes]], host: bytes, n_body:
         host: the upstream's authority.
         n_body: length of the body that is sent, in bytes.
     """
-    items = list(headers)
-    named = _named_by_connection(items)
+    named = _named_by_connection(headers)
     passed: RawHeaders = []
     is_framed = False
-    for name, value in items:
+    for name, value in headers:
         lower = name.lower()
         if lower in _HOP_BY_HOP or lower in _REQUEST_ONLY or lower.startswith(_OURS):
             continue
@@ -63,17 +65,16 @@ def request_headers(headers: Iterable[tuple[bytes, bytes]], host: bytes, n_body:
     return passed
 
 
-def response_headers(headers: Iterable[tuple[bytes, bytes]]) -> RawHeaders:
+def response_headers(headers: RawHeaders) -> RawHeaders:
     """Give the headers that go to the client: all but the hop-by-hop ones.
 
     A length beside chunks is left out as well: the chunks count, and the client gets chunks.
     """
-    items = list(headers)
-    named = _named_by_connection(items)
-    is_chunked = any(name.lower() == b"transfer-encoding" for name, _ in items)
+    named = _named_by_connection(headers)
+    is_chunked = any(name.lower() == b"transfer-encoding" for name, _ in headers)
     return [
         (name, value)
-        for name, value in items
+        for name, value in headers
         if (lower := name.lower()) not in _HOP_BY_HOP
         and lower != b"transfer-encoding"
         and not (is_chunked and lower == b"content-length")
@@ -111,14 +112,22 @@ def moved_location(value: bytes, root: bytes, path: bytes, base: bytes) -> bytes
 
 def lowered(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
     """Give headers as the ports want them: names in lower case, in the order sent."""
-    return tuple(
-        (name.lower().decode("latin-1"), value.decode("latin-1")) for name, value in headers
-    )
+    return tuple([(_word_of(name), value.decode("latin-1")) for name, value in headers])
 
 
-def first(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> bytes | None:
-    """Find the value of a header by its name in lower case; the first, if it comes twice."""
-    return next((value for found, value in headers if found.lower() == name), None)
+def fields_of(headers: RawHeaders) -> Fields:
+    """Index headers by name, for looking some up."""
+    return {name.lower(): value for name, value in reversed(headers)}
+
+
+def dump_lines(headers: RawHeaders) -> bytes:
+    """Write headers as lines of a message; they were parsed, so none holds a line's end."""
+    return b"".join([b"%s: %s\r\n" % item for item in headers])
+
+
+@lru_cache(maxsize=512)
+def _word_of(name: bytes) -> str:
+    return name.lower().decode("latin-1")
 
 
 def _named_by_connection(headers: RawHeaders) -> frozenset[bytes]:

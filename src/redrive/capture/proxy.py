@@ -19,8 +19,7 @@ from collections.abc import Awaitable, Callable, Mapping
 import msgspec
 
 from redrive.capture import headers as rules
-from redrive.capture.agent_side import AgentSide, Refusal
-from redrive.capture.http_library import h11
+from redrive.capture.agent_side import AgentSide, Head, Refusal
 from redrive.capture.ports import Backend, Outcome, SentRequest, ServedAnswer
 from redrive.capture.relay import NowNs, Outgoing, Relay, Told
 from redrive.capture.targets import api_of
@@ -211,19 +210,19 @@ class Proxy:
                 await self._exchange(agent, head, route, body)
         except Refusal as refusal:
             await agent.refuse(refusal)
-            if agent.http.their_state is not h11.DONE:
+            if not agent.is_read:
                 await agent.linger()
                 return False
         return agent.begin_next()
 
-    def _route(self, head: h11.Request, hosts: frozenset[bytes]) -> _Route:
+    def _route(self, head: Head, hosts: frozenset[bytes]) -> _Route:
         """Tell where a request goes, or that it goes nowhere; before its body is read.
 
         Raises:
             Refusal: a foreign host, a wrong token (nothing is told), a page of another site,
                 a name that is no upstream, an upgrade.
         """
-        host = (rules.first(head.headers, b"host") or b"").lower()
+        host = (head.fields.get(b"host") or b"").lower()
         bare = host.rpartition(b":")[0] or host
         if host not in hosts and (hosts or bare.decode("latin-1") not in _OUR_HOSTS):
             raise Refusal(421)
@@ -231,7 +230,7 @@ class Proxy:
         token = parts[1] if head.target.startswith(b"/") and len(parts) > 2 else b""
         if not hmac.compare_digest(token, self._token.encode()):
             raise Refusal(404)
-        site = rules.first(head.headers, b"sec-fetch-site")
+        site = head.fields.get(b"sec-fetch-site")
         if site is not None and site not in _SAME_SITE:
             raise Refusal(403, "cross_site", "a page of another site may not ask")
         name, mark, query = parts[2].partition(b"?")
@@ -239,15 +238,13 @@ class Proxy:
         route = _Route(name.decode("latin-1"), mark + query + rest if mark else rest)
         if route.name != CONTROL and route.name not in self._upstreams:
             raise Refusal(404, "unknown_upstream", "redrive's recording proxy has no such upstream")
-        if b"websocket" in (rules.first(head.headers, b"upgrade") or b"").lower():
+        if b"websocket" in (head.fields.get(b"upgrade") or b"").lower():
             # Codex goes over to HTTP at once on exactly this status.
             message = "redrive's recording proxy carries no WebSockets: use HTTP"
             raise Refusal(426, "no_websocket", message)
         return route
 
-    async def _run_control(
-        self, agent: AgentSide, head: h11.Request, route: _Route, body: bytes
-    ) -> None:
+    async def _run_control(self, agent: AgentSide, head: Head, route: _Route, body: bytes) -> None:
         handler = self._control.get(route.rest[1:].decode("latin-1"))
         if handler is None:
             raise Refusal(404, "unknown_route", "redrive's recording proxy has no such route")
@@ -264,13 +261,11 @@ class Proxy:
 
     # --- exchanges ------------------------------------------------------------------------------
 
-    async def _exchange(
-        self, agent: AgentSide, head: h11.Request, route: _Route, body: bytes
-    ) -> None:
+    async def _exchange(self, agent: AgentSide, head: Head, route: _Route, body: bytes) -> None:
         """Tell the backend, then serve its answer or pass the request on."""
         upstream = self._upstreams[route.name]
         at_ns = self._now_ns()
-        raw = head.headers.raw_items()
+        raw = head.headers
         headers = rules.request_headers(raw, upstream.authority.encode(), len(body))
         sent = SentRequest(
             method=head.method.decode(),
@@ -278,18 +273,18 @@ class Proxy:
             headers=rules.lowered(headers),
             body=body,
             at_ns=at_ns,
-            flow=_flow_of(raw),
+            flow=_flow_of(head.fields),
         )
         if self._options.token_evidence:
             sent = self._with_token_evidence(sent)
             if sent.added:
                 host = upstream.authority.encode()
                 headers = rules.request_headers(raw, host, len(sent.body))
-        told = self._tell(sent, is_recorded=rules.first(raw, rules.RECORDED) == b"1")
+        told = self._tell(sent, is_recorded=head.fields.get(rules.RECORDED) == b"1")
         if isinstance(told, ServedAnswer):
             await agent.answer(told)
             return
-        base = b"http://" + (rules.first(raw, b"host") or b"") + self.path_for(route.name).encode()
+        base = b"http://" + (head.fields.get(b"host") or b"") + self.path_for(route.name).encode()
         target = upstream.path.encode() + route.rest
         if not target.startswith(b"/"):
             target = b"/" + target
@@ -363,7 +358,7 @@ class Proxy:
             wire.on_gone = None
 
 
-def _flow_of(raw: rules.RawHeaders) -> str | None:
+def _flow_of(fields: rules.Fields) -> str | None:
     """Give the flow that a request names, if it does."""
-    name = (rules.first(raw, rules.FLOW) or b"").decode("utf-8", "replace").strip()
+    name = (fields.get(rules.FLOW) or b"").decode("utf-8", "replace").strip()
     return name[:MAX_FLOW_CHARS] or None

@@ -5,16 +5,28 @@ retried, nothing is made up: what breaks on one side breaks on the other.
 """
 
 from collections.abc import Callable
+from typing import NoReturn, assert_never
 
 import msgspec
 
 from redrive.capture import headers as rules
 from redrive.capture.agent_side import AgentSide, Refusal
-from redrive.capture.http_library import h11
 from redrive.capture.ports import ExchangeObserver, Headers, Outcome
-from redrive.capture.upstream import Upstream, UpstreamConnection, UpstreamPool, failure_of
+from redrive.capture.upstream import (
+    Began,
+    Broken,
+    Ended,
+    Piece,
+    Upstream,
+    UpstreamConnection,
+    UpstreamPool,
+    failure_of,
+)
 
 NowNs = Callable[[], int]
+
+_CLOSED = "the server closed its side before the end"
+_MALFORMED = "the server's answer is not well-formed HTTP/1.1"
 
 
 class Outgoing(msgspec.Struct, frozen=True):
@@ -102,7 +114,6 @@ class Relay:
         self._pool = pool
         self._has_answer = False
         self._is_done = False
-        self._fault = ""
 
     async def run(self) -> None:
         """Send the request, pass the answer on.
@@ -129,87 +140,75 @@ class Relay:
 
     async def _pass(self, connection: UpstreamConnection) -> None:
         out = self._outgoing
-        request = h11.Request(method=out.method, target=out.target, headers=out.headers)
         wire, agent = connection.wire, self._agent.wire
         try:
-            connection.send(request, out.body)
+            connection.send(out.method, out.target, out.headers, out.body)
         except ConnectionError:
-            self._fault = "the server closed its side before the request"
-            self._break_off()
+            self._break_off(_CLOSED)
         while not self._is_done:
             try:
                 data = await wire.read()
             except ConnectionError:
-                data, self._fault = b"", "the connection to the server broke"
-            passed = self._take(connection, data) if not self._fault else b""
+                self._break_off(_CLOSED)
+            passed: list[bytes] = []
+            fault = ""
+            for event in connection.take(data):
+                if isinstance(event, Broken):
+                    fault = _CLOSED if event.is_closed else _MALFORMED
+                else:
+                    passed.append(self._pass_event(event))
             # Told before it is written: what an agent does with an answer is recorded behind it.
             if passed:
-                agent.write(passed)
-            if self._fault:
-                self._break_off()
+                agent.write(b"".join(passed))
+            if fault:
+                self._break_off(fault)
             await agent.drain()
 
-    def _take(self, connection: UpstreamConnection, data: bytes) -> bytes:
-        """Turn bytes of the upstream into bytes for the agent, telling of each."""
-        http = connection.http
-        http.receive_data(data)
-        passed: list[bytes] = []
-        try:
-            while not self._is_done:
-                event = http.next_event()
-                if event is h11.NEED_DATA or event is h11.PAUSED:
-                    break
-                passed.append(self._pass_event(event))
-        except h11.RemoteProtocolError:
-            self._fault = (
-                "the server closed its side before the end"
-                if connection.wire.is_ended and not connection.wire.has_unread and not data
-                else "the server's answer is not well-formed HTTP/1.1"
-            )
-        return b"".join(passed)
-
-    def _pass_event(self, event: object) -> bytes:
+    def _pass_event(self, event: Began | Piece | Ended) -> bytes:
+        """Turn what the upstream says into bytes for the agent, telling of it."""
         agent = self._agent
         match event:
-            case h11.Data():
-                data = bytes(event.data)
-                self._told.received(data)
-                return agent.dump_data(data)
-            case h11.Response():
-                raw = event.headers.raw_items()
-                self._has_answer = True
-                self._told.responded(event.status_code, rules.lowered(raw))
-                return agent.dump_head(event.status_code, event.reason, self._headers_for(raw))
-            case h11.EndOfMessage():
+            case Piece():
+                self._told.received(event.data)
+                return agent.dump_data(event.data)
+            case Ended():
                 self._is_done = True
                 self._told.finished(Outcome.COMPLETE)
-                return agent.dump_end(event.headers.raw_items())
-            case h11.InformationalResponse():
-                raw = rules.response_headers(event.headers.raw_items())
-                return agent.dump_early(event.status_code, event.reason, raw)
+                return agent.dump_end(event.trailers)
+            case Began() if event.status < 200:
+                headers = rules.response_headers(event.headers)
+                return agent.dump_early(event.status, event.reason, headers)
+            case Began():
+                self._has_answer = True
+                self._told.responded(event.status, rules.lowered(event.headers))
+                headers = self._headers_for(event.headers)
+                return agent.dump_head(event.status, event.reason, headers)
             case _:
-                return b""
+                assert_never(event)
 
     def _headers_for(self, raw: rules.RawHeaders) -> rules.RawHeaders:
-        out = self._outgoing
         kept = rules.response_headers(raw)
-        root, path = out.upstream.root.encode(), out.upstream.path.encode()
-        return [
-            (name, rules.moved_location(value, root, path, out.base))
-            if name.lower() == b"location"
-            else (name, value)
-            for name, value in kept
-        ]
+        for at, (name, value) in enumerate(kept):
+            if name.lower() == b"location":
+                out = self._outgoing
+                root, path = out.upstream.root.encode(), out.upstream.path.encode()
+                kept[at] = (name, rules.moved_location(value, root, path, out.base))
+        return kept
 
-    def _break_off(self) -> None:
-        """Let the agent see what we saw: an end that is none."""
+    def _break_off(self, fault: str) -> NoReturn:
+        """Let the agent see what we saw: an end that is none.
+
+        Raises:
+            ConnectionError: always, but where no answer came that could be broken off;
+            Refusal: then.
+        """
         if self._has_answer:
-            self._told.finished(Outcome.CUT, self._fault)
+            self._told.finished(Outcome.CUT, fault)
             self._agent.break_off()
-            raise ConnectionResetError(self._fault)
-        self._told.finished(Outcome.FAILED, self._fault)
-        if "well-formed" in self._fault:
-            words = f"redrive's recording proxy: {self._fault}"
+            raise ConnectionResetError(fault)
+        self._told.finished(Outcome.FAILED, fault)
+        if fault == _MALFORMED:
+            words = f"redrive's recording proxy: {fault}"
             raise Refusal(502, "upstream_malformed", words)
         self._agent.wire.close()
-        raise ConnectionResetError(self._fault)
+        raise ConnectionResetError(fault)

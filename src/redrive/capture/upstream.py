@@ -12,7 +12,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from redrive.capture import headers as rules
 from redrive.capture.http_library import h11
+from redrive.capture.plain import find_plain_response
 from redrive.capture.wire import Wire
 from redrive.errors import UsageError
 
@@ -68,22 +70,141 @@ def parse_upstream(url: str) -> Upstream:
     return Upstream(root, parts.hostname, port, is_tls, parts.netloc, path)
 
 
+class Began(msgspec.Struct, frozen=True):
+    """The head of an answer; an interim one (1xx) is followed by another."""
+
+    status: int
+    reason: bytes
+    headers: rules.RawHeaders
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """Bytes of an answer's body, as they came; never none."""
+
+    data: bytes
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """The end of an answer, with the fields that came behind its body."""
+
+    trailers: rules.RawHeaders
+
+
+class Broken(msgspec.Struct, frozen=True):
+    """The answer cannot go on: the server closed its side, or what it says is no HTTP/1.1."""
+
+    is_closed: bool
+
+
+AnswerEvent = Began | Piece | Ended | Broken
+
+
 class UpstreamConnection:
-    """An HTTP/1.1 connection to an upstream: its wire, and where its conversation stands."""
+    """An HTTP/1.1 connection to an upstream: its wire, and where its conversation stands.
+
+    `h11` is only told of a request when its answer turns out not to be plain.
+    """
 
     def __init__(self, upstream: Upstream, wire: Wire) -> None:
         self.upstream = upstream
         self.wire = wire
-        self.http = h11.Connection(h11.CLIENT, MAX_HEADER_BYTES)
         self.idle_since_s = 0.0
+        self._http = h11.Connection(h11.CLIENT, MAX_HEADER_BYTES)
+        self._method = b""
+        self._n_left: int | None = None  # of a plain answer's body
+        self._is_deferred = False
+        self._is_done = True
+        self._has_surplus = False
 
-    def send(self, request: h11.Request, body: bytes) -> None:
-        """Send a whole request; it is never waited for: its answer may come before its end."""
-        parts = [self.http.send(request)]
-        if body:
-            parts.append(self.http.send(h11.Data(data=body)))
-        parts.append(self.http.send(h11.EndOfMessage()))
-        self.wire.write(b"".join(part for part in parts if part))
+    def send(self, method: bytes, target: bytes, headers: rules.RawHeaders, body: bytes) -> None:
+        """Send a whole request, its headers in the order given.
+
+        It is never waited for: its answer may come before its end. The headers were checked when
+        they were parsed.
+
+        Raises:
+            ConnectionError: the connection is closed.
+        """
+        self._method = method
+        self._n_left = None
+        self._is_deferred = True
+        self._is_done = False
+        lines = rules.dump_lines(headers)
+        self.wire.write(b"%s %s HTTP/1.1\r\n%s\r\n%s" % (method, target, lines, body))
+
+    def take(self, data: bytes) -> list[AnswerEvent]:
+        """Turn bytes of the server into what they say, in order; none means its end.
+
+        `Broken` comes last and once; nothing is taken behind it or behind `Ended`.
+        """
+        if self._n_left is not None:
+            return self._take_plain(data)
+        if self._is_deferred:
+            plain = find_plain_response(data, MAX_HEADER_BYTES) if self._method != b"HEAD" else None
+            self._is_deferred = False
+            if plain is not None:
+                self._n_left = plain.n_body
+                began = Began(plain.status, plain.reason, plain.headers)
+                rest = data[plain.n_head :]
+                return [began, *(self._take_plain(rest) if rest or not plain.n_body else ())]
+            self._tell_library()
+        return self._take_any(data)
+
+    def _take_plain(self, data: bytes) -> list[AnswerEvent]:
+        left = self._n_left or 0
+        if not data and left:
+            return [Broken(is_closed=True)]
+        self._n_left = left - len(data)
+        self._has_surplus = len(data) > left
+        body = data[:left]
+        events: list[AnswerEvent] = [Piece(body)] if body else []
+        if self._n_left <= 0:
+            self._is_done = True
+            events.append(Ended([]))
+        return events
+
+    def _tell_library(self) -> None:
+        """Tell `h11` what was asked; the body's length does not matter to the answer."""
+        request = h11.Request(method=self._method, target=b"/", headers=[(b"Host", b"-")])
+        self._http.send(request)
+        self._http.send(h11.EndOfMessage())
+
+    def _take_any(self, data: bytes) -> list[AnswerEvent]:
+        events: list[AnswerEvent] = []
+        self._http.receive_data(data)
+        try:
+            while not self._is_done:
+                event = self._http.next_event()
+                if event is h11.NEED_DATA or event is h11.PAUSED:
+                    break
+                events.append(self._event_of(event))
+        except h11.RemoteProtocolError:
+            events.append(Broken(is_closed=not data))
+        return events
+
+    def _event_of(self, event: object) -> AnswerEvent:
+        match event:
+            case h11.Data():
+                return Piece(bytes(event.data))
+            case h11.Response() | h11.InformationalResponse():
+                return Began(event.status_code, bytes(event.reason), event.headers.raw_items())
+            case h11.EndOfMessage():
+                self._is_done = True
+                return Ended(event.headers.raw_items())
+            case _:
+                return Broken(is_closed=True)
+
+    def begin_next(self) -> bool:
+        """Make ready for the next request; false where the connection cannot be used again."""
+        http = self._http
+        is_quiet = not (self.wire.is_ended or self.wire.has_unread or self._has_surplus)
+        if not (self._is_done and is_quiet and not http.trailing_data[0]):
+            return False
+        if self._n_left is None:
+            if http.our_state is not h11.DONE or http.their_state is not h11.DONE:
+                return False
+            http.start_next_cycle()
+        return True
 
 
 class UpstreamPool:
@@ -123,15 +244,11 @@ class UpstreamPool:
     def release(self, connection: UpstreamConnection) -> None:
         """Take back a connection after a whole answer; one that cannot be used again is closed."""
         idle = self._idle.setdefault(connection.upstream, [])
-        http, wire = connection.http, connection.wire
-        is_done = http.our_state is h11.DONE and http.their_state is h11.DONE
-        is_quiet = not (wire.is_ended or wire.has_unread or http.trailing_data[0])
-        if not (is_done and is_quiet and len(idle) < MAX_IDLE):
-            wire.close()
-            return
-        http.start_next_cycle()
-        connection.idle_since_s = time.monotonic()
-        idle.append(connection)
+        if len(idle) < MAX_IDLE and connection.begin_next():
+            connection.idle_since_s = time.monotonic()
+            idle.append(connection)
+        else:
+            connection.wire.close()
 
     def close(self) -> None:
         """Close every connection at once."""
