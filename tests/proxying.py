@@ -51,6 +51,7 @@ class MemoryBackend:
     serve: Callable[[SentRequest], ServedAnswer | None] = lambda _: None
     fault: BaseException | None = None
     exchanges: list[Exchange] = field(default_factory=list)
+    is_serving: bool = False
 
     @property
     def only(self) -> Exchange:

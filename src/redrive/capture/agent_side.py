@@ -7,7 +7,7 @@ import asyncio
 
 import msgspec
 
-from redrive.capture import headers as rules
+from redrive.capture import passed_headers as rules
 from redrive.capture.http_library import h11
 from redrive.capture.plain import find_plain_request
 from redrive.capture.ports import ServedAnswer
@@ -74,6 +74,7 @@ class AgentSide:
         self._ahead = b""
         self._is_plain = False
         self._is_chunked = False
+        self._is_answering = False
         self._is_answered = False
         self._is_read = False
         self._method = b""
@@ -85,7 +86,7 @@ class AgentSide:
             Refusal: it is no HTTP/1.1, or its headers are too long.
             ConnectionError: the connection broke.
         """
-        self._is_answered = self._is_read = self._is_plain = False
+        self._is_answered = self._is_answering = self._is_read = self._is_plain = False
         if not self._http.trailing_data[0]:
             data = self._ahead or await self.wire.read()
             plain = find_plain_request(data, MAX_HEADER_BYTES)
@@ -162,6 +163,11 @@ class AgentSide:
         return self._is_read
 
     @property
+    def is_answering(self) -> bool:
+        """Whether an answer has begun."""
+        return self._is_answering
+
+    @property
     def _is_modern(self) -> bool:
         """Whether the agent speaks HTTP/1.1, and so knows chunks and interim answers."""
         return self._is_plain or self._http.their_http_version == b"1.1"
@@ -171,6 +177,7 @@ class AgentSide:
 
         `h11` is asked about the framing alone: it answers with what it adds, which goes last.
         """
+        self._is_answering = True
         start = b"HTTP/1.1 %d %s\r\n" % (status, reason)
         framing = [item for item in headers if item[0].lower() in _FRAMING]
         if self._is_plain:

@@ -12,7 +12,7 @@ import re
 
 import msgspec
 
-from redrive.capture import headers as rules
+from redrive.capture import passed_headers as rules
 
 MAX_PLAIN_DIGITS = 9
 

@@ -18,15 +18,15 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 
-from redrive.capture import headers as rules
+from redrive.capture import passed_headers as rules
 from redrive.capture.agent_side import AgentSide, Head, Refusal
 from redrive.capture.ports import Backend, Outcome, SentRequest, ServedAnswer
 from redrive.capture.relay import NowNs, Outgoing, Relay, Told
 from redrive.capture.targets import api_of
-from redrive.capture.token_evidence import CHAT_EVIDENCE, ask_for_tokens
+from redrive.capture.token_evidence import ask_for_tokens
 from redrive.capture.upstream import Upstream, UpstreamPool, parse_upstream
 from redrive.capture.wire import Wire
-from redrive.errors import UsageError
+from redrive.errors import RedriveError, UsageError
 
 HOST = "127.0.0.1"
 CONTROL = "redrive"
@@ -45,24 +45,6 @@ _SAME_SITE = frozenset((b"none", b"same-origin"))
 _JSON = (("content-type", "application/json"), ("cache-control", "no-store"))
 
 
-class ProxyOptions(msgspec.Struct, frozen=True):
-    """What a proxy may do.
-
-    Attributes:
-        token_evidence: members that are added to chat requests; empty: bodies stay as they are.
-        may_connect: whether upstreams may be asked at all; a rerun serves and never asks.
-        is_fail_closed: whether a request is refused where the backend fails to take it;
-            otherwise it is passed on unrecorded, and `on_fault` told.
-    """
-
-    token_evidence: tuple[str, ...] = ()
-    may_connect: bool = True
-    is_fail_closed: bool = False
-
-
-WITH_TOKEN_EVIDENCE = ProxyOptions(token_evidence=CHAT_EVIDENCE)
-
-
 def _write_fault(line: str) -> None:
     sys.stderr.write(f"redrive: {line}\n")
 
@@ -79,7 +61,8 @@ class Proxy:
         backend: is told of every exchange, and may answer it.
         upstreams: name → base URL; see `add_upstreams`.
         control: further POST routes, below `/TOKEN/redrive/`: body in, JSON out.
-        options: what it may do.
+        token_evidence: members that are added to chat requests, such as `CHAT_EVIDENCE`; none
+            leave every body as it is.
         token: the secret in its URLs; by default 192 random bits.
         ssl_context: what upstream certificates are verified with; see `UpstreamPool`.
         now_ns: the clock, in UTC nanoseconds.
@@ -95,7 +78,7 @@ class Proxy:
         upstreams: Mapping[str, str] | None = None,
         *,
         control: Control | None = None,
-        options: ProxyOptions | None = None,
+        token_evidence: tuple[str, ...] = (),
         token: str = "",
         ssl_context: ssl.SSLContext | None = None,
         now_ns: NowNs = time.time_ns,
@@ -103,7 +86,7 @@ class Proxy:
     ) -> None:
         self._backend = backend
         self._control = dict(control or {})
-        self._options = options or ProxyOptions()
+        self._token_evidence = token_evidence
         self._token = token or secrets.token_urlsafe(24)
         self._now_ns = now_ns
         self._on_fault = on_fault
@@ -275,7 +258,7 @@ class Proxy:
             at_ns=at_ns,
             flow=_flow_of(head.fields),
         )
-        if self._options.token_evidence:
+        if self._token_evidence:
             sent = self._with_token_evidence(sent)
             if sent.added:
                 host = upstream.authority.encode()
@@ -293,25 +276,28 @@ class Proxy:
 
     def _with_token_evidence(self, sent: SentRequest) -> SentRequest:
         api = api_of(sent.method, sent.url)
-        body, added = ask_for_tokens(sent.body, api, sent.headers, self._options.token_evidence)
+        body, added = ask_for_tokens(sent.body, api, sent.headers, self._token_evidence)
         return msgspec.structs.replace(sent, body=body, added=added) if added else sent
 
     def _tell(self, sent: SentRequest, *, is_recorded: bool) -> Told | ServedAnswer:
         """Tell the backend of a request.
 
+        A backend that fails is no reason to stop the agent: the request goes on unrecorded. One
+        that says so (`RedriveError`, or no `Exception` at all) is.
+
         Raises:
-            Refusal: the backend stops the agent here, or failed where that must not be.
+            Refusal: the backend stops the agent here.
         """
-        if is_recorded and self._options.may_connect:
+        if is_recorded and not self._backend.is_serving:
             self.n_unrecorded += 1
             return Told(None, self._now_ns, self._on_fault)
         try:
             answer = self._backend.sent(sent)
-        except Exception as error:
+        except RedriveError as error:  # said on purpose: a recorder that is fail-closed
+            self._on_fault(f"a request is refused: {error}")
+            raise _not_recorded() from error
+        except Exception as error:  # noqa: BLE001 - a recorder's fault is none of the agent's
             self._on_fault(f"a request is not recorded: {type(error).__name__}: {error}")
-            if self._options.is_fail_closed:
-                message = "redrive's recorder failed, and was told to stop the agent then"
-                raise Refusal(503, "recorder_failed", message, is_final=True) from error
             return Told(None, self._now_ns, self._on_fault)
         except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
             raise
@@ -328,7 +314,7 @@ class Proxy:
         Raises:
             Refusal, ConnectionError: see `Relay.run`.
         """
-        if not self._options.may_connect:
+        if self._backend.is_serving:
             told.finished(Outcome.FAILED, "no upstream may be asked")
             message = "redrive's proxy serves a recording, and asks no upstream"
             raise Refusal(502, "no_upstream", message, is_final=True)
@@ -353,9 +339,20 @@ class Proxy:
         except ConnectionError:
             told.finished(Outcome.CANCELLED, "the agent closed its side")
             raise
+        except RedriveError as error:  # the recorder is fail-closed
+            self._on_fault(f"an exchange is broken off: {error}")
+            if not agent.is_answering:
+                raise _not_recorded() from error
+            agent.break_off()
+            raise ConnectionResetError from error
         finally:
             self._exchanging.discard(task)
             wire.on_gone = None
+
+
+def _not_recorded() -> Refusal:
+    message = "redrive's recorder failed, and was told to stop the agent then"
+    return Refusal(503, "recorder_failed", message, is_final=True)
 
 
 def _flow_of(fields: rules.Fields) -> str | None:

@@ -9,7 +9,7 @@ from typing import NoReturn, assert_never
 
 import msgspec
 
-from redrive.capture import headers as rules
+from redrive.capture import passed_headers as rules
 from redrive.capture.agent_side import AgentSide, Refusal
 from redrive.capture.ports import ExchangeObserver, Headers, Outcome
 from redrive.capture.upstream import (
@@ -22,6 +22,7 @@ from redrive.capture.upstream import (
     UpstreamPool,
     failure_of,
 )
+from redrive.errors import RedriveError
 
 NowNs = Callable[[], int]
 
@@ -52,6 +53,8 @@ class Outgoing(msgspec.Struct, frozen=True):
 class Told:
     """An observer that can neither harm an exchange nor be told of two ends.
 
+    It may end one on purpose: a `RedriveError` of a recorder that is fail-closed goes through.
+
     Args:
         observer: who is told; `None` where nobody is.
         now_ns: the clock, in UTC nanoseconds.
@@ -70,6 +73,9 @@ class Told:
         if self._observer is not None:
             try:
                 self._observer.responded(status, headers, self._now_ns())
+            except RedriveError:
+                self._observer = None
+                raise
             except Exception as error:  # noqa: BLE001 - a recorder's fault is none of the agent's
                 self._fail(error)
 
@@ -78,6 +84,9 @@ class Told:
         if self._observer is not None:
             try:
                 self._observer.received(data)
+            except RedriveError:
+                self._observer = None
+                raise
             except Exception as error:  # noqa: BLE001 - see above
                 self._fail(error)
 
@@ -87,6 +96,8 @@ class Told:
         if observer is not None:
             try:
                 observer.finished(outcome, self._now_ns(), message)
+            except RedriveError:
+                raise
             except Exception as error:  # noqa: BLE001 - see above
                 self._fail(error)
 

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from redrive.capture import headers as rules
+from redrive.capture import passed_headers as rules
 from redrive.capture.http_library import h11
 from redrive.capture.plain import find_plain_response
 from redrive.capture.wire import Wire
