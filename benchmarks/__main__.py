@@ -14,6 +14,7 @@ from benchmarks import (
     importing,
     policies,
     recording,
+    relaying,
     replaying,
     starting,
     tracefork,
@@ -29,6 +30,7 @@ PROGRAMS: dict[str, Callable[..., Iterator[Figure]]] = {
     "replay": replaying.figures,
     "policy": policies.figures,
     "record": recording.figures,
+    "relay": relaying.figures,
 }
 
 

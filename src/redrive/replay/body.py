@@ -40,6 +40,15 @@ def replace_value(body: str, key: str, value: str | float | list[Any]) -> str:
     return f"{body[:close]}{comma}{canonical.encode(key).decode()}:{written}{body[close:]}"
 
 
+def has_member(body: str, key: str) -> bool:
+    """Tell whether the text of one JSON object has a top-level key, whatever its value.
+
+    Raises:
+        ValueError: the body is not the text of one JSON object.
+    """
+    return any([name == key for name, _, _ in _members(body)])  # noqa: C419 - the whole is checked
+
+
 def append_items(body: str, key: str, items: Sequence[Any]) -> str:
     """Add items at the end of a top-level list of a JSON object.
 
