@@ -113,18 +113,17 @@ def launch(
         status = stack.enter_context(os.fdopen(read_end, "rb", buffering=0))
         # Closed as soon as the child has its own, or the end would never be seen.
         with os.fdopen(write_end, "wb"), ExitStack() as handed:
-            words = ["--json-status-fd", str(write_end)]
             descriptors = [write_end, *channel]
+            words = ["--json-status-fd", str(write_end)]
             for option, data, path in _files(confinement):
                 descriptors.append(handed.enter_context(_sealed(data)))
                 words += (option, str(descriptors[-1]), *path)
             sealed = "\0".join((*words, *arguments)).encode("utf-8", "surrogateescape")
             descriptors.append(handed.enter_context(_sealed(sealed)))
             start = (bubblewrap, "--args", str(descriptors[-1]), "--", *command)
-            if group is not None:
-                start = (*group.joining(), *start)
+            joining = () if group is None else group.joining()
             with _on_cpus(confinement.n_cpus):
-                process = stack.enter_context(_started(start, descriptors))
+                process = stack.enter_context(_started((*joining, *start), descriptors))
         if wiring.channel is not None:
             wiring.channel.close()
         return _Run(process, status, confinement.limits, group, wiring).finish(stdin)

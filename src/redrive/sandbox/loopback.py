@@ -30,6 +30,7 @@ LOOPBACK_PORT = 42117
 LOOPBACK_ORIGIN = f"http://127.0.0.1:{LOOPBACK_PORT}"
 MAX_CONNECTIONS = 256
 _SHIM = Path(__file__).with_name("shim.py")
+_LOOPBACK = "127."
 _PACKET_BYTES = 4096
 _LEFT_S = 1.0
 
@@ -55,7 +56,7 @@ class LoopbackReport(msgspec.Struct, frozen=True):
         n_connections: served.
         n_refused: closed unread: beyond the limit, or not what may come.
         n_failed: ended by an error of whoever served them.
-        is_started: the shim had set up all, and started the command or was told why not.
+        is_started: the shim had set up all, so that what came of the run is the command's doing.
         fault: why the shim did not get that far; empty if it did or said nothing.
     """
 
@@ -142,9 +143,9 @@ class _Served:
 
     def take(self, data: bytes, descriptors: Sequence[int]) -> None:
         """Take one packet; descriptors are owned from here on."""
-        for place, descriptor in enumerate(descriptors):
+        for descriptor in descriptors:
             connection = _connection(descriptor)
-            if connection is None or place or len(self._tasks) >= self._n_most:
+            if connection is None or len(self._tasks) >= self._n_most:
                 self._n_refused += 1
                 if connection is not None:
                     connection.close()
@@ -231,7 +232,7 @@ def _connection(descriptor: int) -> socket.socket | None:
             socket.IPPROTO_TCP,
         )
         ends = (taken.getsockname(), taken.getpeername()) if is_tcp else ()
-        if ends and all(host.startswith("127.") for host, _ in ends):
+        if ends and all(host.startswith(_LOOPBACK) for host, _ in ends):
             taken.settimeout(0)
             return taken
     except OSError:

@@ -13,8 +13,9 @@ the outside never sends anything, so that there would be nothing to receive.
 Usage: shim.py SETUP COMMAND…, with SETUP a JSON object of `channel` (descriptor), `port`, and
 `copy`: null, or `source`, `target` and `skipped` (paths below the source that are not copied).
 
-What goes through the channel, one packet each: `connection` with one descriptor; `started` once;
-or `failed: REASON` in its place. The exit status is that of the command as a shell gives it.
+What goes through the channel, one packet each: `connection` with one descriptor; `started` once,
+when all is set up; or `failed: REASON` in its place. The exit status is that of the command, as a
+shell gives it.
 
 Source: DESIGN.md §6; unix(7) "SCM_RIGHTS"; prctl(2) "PR_SET_DUMPABLE".
 """
@@ -26,6 +27,7 @@ import select
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import sys
 from types import FrameType
@@ -51,15 +53,22 @@ def hide() -> None:
         raise OSError(ctypes.get_errno(), "the shim cannot be hidden")
 
 
+def is_copied(path: str) -> bool:
+    """Say whether a path is a file, a folder or a link, and not a pipe, a socket or a device."""
+    mode = os.lstat(path).st_mode
+    return stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode)
+
+
 def copy_folder(source: str, target: str, skipped: list[str]) -> None:
-    """Copy what a folder holds into one that is there; links stay links.
+    """Copy what a folder holds into one that is there; links stay links, pipes are left out.
 
     Raises:
         OSError: something cannot be read, or does not fit.
     """
 
     def ignore(folder: str, names: list[str]) -> list[str]:
-        return [name for name in names if os.path.join(folder, name) in skipped]
+        paths = {name: os.path.join(folder, name) for name in names}
+        return [n for n, path in paths.items() if path in skipped or not is_copied(path)]
 
     shutil.copytree(source, target, symlinks=True, ignore=ignore, dirs_exist_ok=True)
 
@@ -73,6 +82,7 @@ class Shim:
         self._listener.settimeout(0)
         self._waiting: socket.socket | None = None
         self._child: subprocess.Popen[bytes] | None = None
+        self._early: list[int] = []
         self._woken, self._waker = os.pipe()
         for descriptor in (self._woken, self._waker):
             os.set_blocking(descriptor, False)
@@ -83,23 +93,26 @@ class Shim:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         for number in FORWARDED:
             signal.signal(number, self._forward)
+        # Before the command may end this process.
+        self._channel.send(STARTED)
+        self._channel.settimeout(0)
         try:
             self._child = subprocess.Popen(command, close_fds=True)
         except OSError as error:
-            self._channel.send(STARTED)
             sys.stderr.write(f"{command[0]}: {error.strerror}\n")
             is_there = not isinstance(error, FileNotFoundError)
             return EXIT_NOT_EXECUTABLE if is_there else EXIT_NOT_FOUND
-        self._channel.send(STARTED)
-        self._channel.settimeout(0)
+        for number in self._early:
+            self._child.send_signal(number)
         while (code := self._child.poll()) is None:
             self._wait()
         return code if code >= 0 else FIRST_SIGNAL_CODE - code
 
     def _forward(self, number: int, _: FrameType | None) -> None:
         if self._child is None:
-            sys.exit(FIRST_SIGNAL_CODE + number)
-        self._child.send_signal(number)
+            self._early.append(number)
+        else:
+            self._child.send_signal(number)
 
     def _wait(self) -> None:
         """Wait until something happened; a connection that cannot be sent yet keeps others back."""
