@@ -109,6 +109,11 @@ class Backend(Protocol):
     agent asked for something else than the record holds.
     """
 
+    @property
+    def is_serving(self) -> bool:
+        """Whether what is recorded is served, and nothing real is asked."""
+        ...
+
     def sent(self, request: SentRequest) -> ExchangeObserver | ServedAnswer:
         """Take a request before it goes out; an answer means that it must not go out."""
         ...
@@ -127,11 +132,12 @@ class Backend(Protocol):
         ...
 
     def begin_call(
-        self, tool: str, effect: str, arguments: Raw, *, is_unsafe: bool
+        self, tool: str, effect: str, arguments: Raw, *, is_unsafe: bool, seam: str = "tool"
     ) -> CallObserver | ServedResult:
         """Take a tool's call before it runs; a result means that it must not run.
 
-        With `is_unsafe` the call is durable before this returns.
+        With `is_unsafe` the call is durable before this returns. `seam` is `tool` (the function
+        itself), `mcp` or `hook`.
         """
         ...
 
