@@ -23,8 +23,9 @@ class StepFacts:
     """The events of one step by what they are to the audit, each list in seq order.
 
     `attached` are reads and derived values; `others` are events whose payload was not needed (user
-    messages, errors, notes); `masked` are those of them, with their payloads, that list redactions;
-    `flagged` are those of any kind whose record says of itself that it is not plainly what it seems.
+    messages, errors, notes), and `masked` those of them that list redactions, with their payloads;
+    `flagged` are those of any kind whose record says of itself that it is not plainly what it
+    seems.
     """
 
     step: Step
