@@ -102,7 +102,10 @@ class Payload(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Redaction(Payload, frozen=True):
-    """The recorder masked the value at `path` by `rule`."""
+    """The recorder, or a later `redact`, masked the value at `path` by `rule`.
+
+    `path` begins with a field of the payload; `source` is the answer's bytes as they were sent.
+    """
 
     path: str
     rule: str | None = None
@@ -131,6 +134,7 @@ class SessionStarted(Payload, frozen=True):
     git: str | None = None
     parent_session: str | None = None
     thread: str | None = None
+    redactions: tuple[Redaction, ...] = ()
 
 
 class SessionEnded(Payload, frozen=True):
@@ -145,6 +149,7 @@ class UserMessage(Payload, frozen=True):
     text: str = ""
     content: Raw | UnsetType = UNSET
     role: str = "user"
+    redactions: tuple[Redaction, ...] = ()
 
 
 class Sampling(Payload, frozen=True):
@@ -256,6 +261,7 @@ class ModelError(Payload, frozen=True):
     message: str | None = None
     step: int | None = None
     wire: Wire | None = None
+    redactions: tuple[Redaction, ...] = ()
 
 
 class ToolCall(Payload, frozen=True):
@@ -311,6 +317,7 @@ class ContextReplaced(Payload, frozen=True):
     before: Raw | UnsetType = UNSET
     after: Raw | UnsetType = UNSET
     trigger: str | None = None
+    redactions: tuple[Redaction, ...] = ()
 
 
 class Read(Payload, frozen=True):
@@ -341,6 +348,7 @@ class StateInferred(Payload, frozen=True):
     value: Raw | UnsetType = UNSET
     model: str | None = None
     version: str | None = None
+    redactions: tuple[Redaction, ...] = ()
 
 
 class PolicyAction(Payload, frozen=True):
@@ -356,6 +364,7 @@ class Custom(Payload, frozen=True):
 
     name: str
     data: Raw | UnsetType = UNSET
+    redactions: tuple[Redaction, ...] = ()
 
 
 class Note(Payload, frozen=True):
