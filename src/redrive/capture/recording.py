@@ -216,9 +216,9 @@ class RecordedCall:
         self._backend = backend
         self._run = run
 
-    def returned(self, result: Raw) -> None:
-        """Take the result as JSON."""
-        self._backend.end_call(self._run, "ok", result)
+    def returned(self, result: Raw, *, is_error: bool = False) -> None:
+        """Take the result as JSON; `is_error` where the tool itself says that it failed."""
+        self._backend.end_call(self._run, "error" if is_error else "ok", result)
 
     def returned_unknown(self, type_name: str) -> None:
         """Take that the result has no JSON form."""
