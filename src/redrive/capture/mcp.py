@@ -26,19 +26,10 @@ from msgspec import Raw
 
 from redrive import canonical
 from redrive.audit.effects import Effect, parse_effect
+from redrive.capture.json_members import NOTHING, find_members, is_true, text_in
 from redrive.capture.mcp_calls import Call, Calls
 from redrive.capture.mcp_listing import describe, describe_listing
-from redrive.capture.mcp_messages import (
-    NOTHING,
-    Id,
-    Message,
-    Shape,
-    find_members,
-    id_of,
-    is_true,
-    parse_messages,
-    text_in,
-)
+from redrive.capture.mcp_messages import Id, Message, Shape, id_of, parse_messages
 from redrive.capture.ports import CallObserver, ServedResult
 from redrive.errors import StoreError
 

@@ -16,7 +16,7 @@ from typing import Any
 from msgspec import Raw
 
 from redrive import canonical
-from redrive.capture.mcp_messages import list_items, members, text_in
+from redrive.capture.json_members import list_items, members, text_in
 
 MAX_HELD_BYTES = 1024 * 1024
 MAX_TOOLS = 10_000

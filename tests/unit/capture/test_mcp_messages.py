@@ -2,14 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redrive.capture.mcp_messages import (
-    Shape,
-    find_members,
-    id_of,
-    list_items,
-    parse_messages,
-    text_in,
-)
+from redrive.capture.mcp_messages import Shape, id_of, parse_messages
 
 
 def test_the_four_shapes_are_told_apart():
@@ -37,16 +30,6 @@ def test_a_scope_is_part_of_every_id_of_a_batch():
 def test_of_a_repeated_key_the_last_counts_as_json_decoders_have_it():
     (message,) = parse_messages(b'{"id":1,"id":2,"method":"a"}')
     assert message.id == ("number", 2, "")
-
-
-def test_what_may_be_an_object_and_is_none_has_no_members():
-    assert find_members(None) == {}
-    assert find_members(list_items(b"[5]")[0]) == {}
-
-
-def test_a_member_that_is_no_text_holds_none():
-    fields = find_members(list_items(b'[{"a": 5, "b": "\\u00e4"}]')[0])
-    assert (text_in(fields, "a"), text_in(fields, "b"), text_in(fields, "c")) == (None, "ä", None)
 
 
 def test_numbers_and_texts_are_ids_and_nothing_else_is():

@@ -83,7 +83,7 @@ def doing(work: Any, *arguments: Any) -> Iterator[None]:
     def run() -> None:
         try:
             work(*arguments)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - told where the test waits
             failed.append(error)
 
     thread = threading.Thread(target=run)
