@@ -91,8 +91,8 @@ class ExchangeObserver(Protocol):
 class CallObserver(Protocol):
     """Is told how a tool ended."""
 
-    def returned(self, result: Raw) -> None:
-        """Take the result as JSON."""
+    def returned(self, result: Raw, *, is_error: bool = False) -> None:
+        """Take the result as JSON; `is_error` where the tool itself says that it failed."""
         ...
 
     def returned_unknown(self, type_name: str) -> None:
