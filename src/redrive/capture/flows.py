@@ -42,6 +42,7 @@ class Flow:
         in_flight: requests whose answer has not ended.
         conversations: (conversation, exchange id) of its requests, in order.
         n_entered: contexts that named it and have not left it.
+        holder: the thread or task that first acted in it after inheriting it, if one did.
     """
 
     name: str
@@ -50,11 +51,12 @@ class Flow:
     in_flight: int = 0
     conversations: list[tuple[Conversation, str]] = field(default_factory=list)
     n_entered: int = 0
+    holder: "_Owner | None" = None
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing has happened in it yet."""
-        return self.last_node is None and not self.conversations
+        """Whether nothing has happened in it yet, and nobody has begun to act in it."""
+        return self.last_node is None and not self.conversations and self.holder is None
 
     def latest(self) -> Conversation | None:
         """Give the conversation of its newest request."""
@@ -68,11 +70,12 @@ class Flow:
 
 @dataclass(eq=False, slots=True)
 class _Scope:
-    """A stretch of execution: who acts in it, and its flow once that is known."""
+    """A stretch of execution: who acts in it, its flow once known, and whose it inherits."""
 
     owner: "_Owner"
     flow: Flow | None
     inherited: Flow
+    inherited_from: "_Owner | None" = None
     held: list[Held] = field(default_factory=list)
 
 
@@ -146,10 +149,13 @@ class FlowTracker:
         if name is not None:
             return self._named_at_proxy(name)
         if not self._by_context:
-            return self._of_conversation(conversation, self.main)
+            return self._of_conversation(conversation, self.main, is_free=True)
         scope = self._own_scope()
         if scope.flow is None:
-            self._settle(scope, self._of_conversation(conversation, scope.inherited))
+            holder = scope.inherited.holder
+            is_free = holder is None or holder in (scope.owner, scope.inherited_from)
+            flow = self._of_conversation(conversation, scope.inherited, is_free=is_free)
+            self._settle(scope, flow)
         assert scope.flow is not None  # noqa: S101 - settled just now
         return scope.flow
 
@@ -196,23 +202,28 @@ class FlowTracker:
             inherited = found.flow
         if found is not None and found.flow is None and _is_below(owner, found.owner):
             return found  # a task that a task started before either asked anything
-        scope = _Scope(owner, inherited if inherited.is_idle else None, inherited)
-        if scope.flow is None:
-            self._unresolved.append(scope)
+        scope = _Scope(owner, None, inherited, None if found is None else found.owner)
+        self._unresolved.append(scope)
+        if inherited.is_idle:
+            self._settle(scope, inherited)
         self._scope.set(scope)
         return scope
 
     def _settle(self, scope: _Scope, flow: Flow) -> None:
         scope.flow = flow
+        flow.holder = flow.holder or scope.owner
         if scope in self._unresolved:
             self._unresolved.remove(scope)
         held, scope.held = scope.held, []
         for act in held:
             act(flow)
 
-    def _of_conversation(self, conversation: Conversation, inherited: Flow) -> Flow:
+    def _of_conversation(
+        self, conversation: Conversation, inherited: Flow, *, is_free: bool
+    ) -> Flow:
+        """Tell the flow of a request by its words; `is_free`: nobody else's flow was inherited."""
         latest = inherited.latest()
-        if latest is None or conversation.continues(latest):
+        if is_free if latest is None else conversation.continues(latest):
             return inherited
         for flow in reversed(self.flows()):
             known = flow.latest()
