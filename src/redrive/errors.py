@@ -17,6 +17,7 @@ the caller or the input is wrong. `EXIT_CODES` in `redrive.cli.exits` gives each
     └── TamperError          7  stored evidence does not match its digests
     EffectDenied (BaseException)  an agent's `except Exception` cannot swallow it
     PurityFault  (BaseException)  a policy reached for a clock, dice, a file, the network, …
+    RerunStopped (BaseException)  an agent asked for something else than its record holds
 
 This module knows no other module of redrive.
 """
@@ -147,3 +148,10 @@ class PurityFault(BaseException):
         super().__init__(f"{where}: {what}" if where else what)
         self.what = what
         self.where = where
+
+
+class RerunStopped(BaseException):
+    """A rerun met its first difference; not an `Exception`, so agent code cannot swallow it.
+
+    What differs is in the rerun's report; the message is one line of it.
+    """

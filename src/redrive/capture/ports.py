@@ -55,11 +55,18 @@ class SentRequest(msgspec.Struct, frozen=True):
 
 
 class ServedAnswer(msgspec.Struct, frozen=True):
-    """A recorded answer, to be served in place of a live one."""
+    """A recorded answer, to be served in place of a live one.
+
+    `outcome` says how it ended: after the bytes of one that was cut (or that the agent itself
+    cancelled) the connection breaks; one that failed (`status` 0) has no bytes at all, and the
+    connection could not be made. `message` says what failed.
+    """
 
     status: int
     headers: Headers
     body: bytes
+    outcome: Outcome = Outcome.COMPLETE
+    message: str = ""
 
 
 class ExchangeObserver(Protocol):

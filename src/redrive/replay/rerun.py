@@ -180,8 +180,10 @@ def _differ(
     expected: Item | None = None,
     **details: Any,
 ) -> _Next:
-    step_number = _step_of(state, flow) if expected is None else expected.step
-    miss = Miss(what, flow, step_number, expected, found, **details)
+    number = expected.step if expected is not None else _step_of(state, flow)
+    if what is What.BEYOND:
+        number += 1
+    miss = Miss(what, flow, number, expected, found, **details)
     return msgspec.structs.replace(state, miss=miss), Differs(miss)
 
 
@@ -346,19 +348,23 @@ def _use(state: RerunState, name: str, key: Key) -> FlowState:
 
 def _find_waiting(state: RerunState, ask: AskCall) -> RecordedCall | None:
     """Find the recorded call at whose place another one was asked for: of the same tool, if any."""
-    flow, recorded = state.flow(ask.flow), state.recorded.flow(ask.flow)
-    open_calls = [call for call in recorded.calls if call.opened <= flow.n_exchanges]
-    waiting = [c for c in _unused(flow, open_calls) if isinstance(c, RecordedCall)]
-    waiting.sort(key=lambda call: (call.tool != ask.tool, call.seq))
-    return waiting[0] if waiting else None
+    waiting = list_waiting(state, ask.flow)
+    return min(waiting, key=lambda call: (call.tool != ask.tool, call.seq), default=None)
+
+
+def list_waiting(state: RerunState, name: str) -> list[RecordedCall]:
+    """List the calls that a flow may ask for now and has not asked for, in recorded order."""
+    calls = [call for call in state.recorded.flow(name).calls if call.opened <= _reach(state, name)]
+    left = _unused(state.flow(name), calls)
+    return [call for call in left if isinstance(call, RecordedCall)]
 
 
 def _take_value(state: RerunState, ask: AskValue) -> _Next:
     key = (ask.name, ask.function)
     value = _find_next(state, ask.flow, key)
     if not isinstance(value, RecordedValue):
-        expected = _first_value(state, ask.flow)
-        return _differ(state, What.VALUE, ask.flow, ask, expected)
+        left = _first_value(state, ask.flow)
+        return _differ(state, What.VALUE, ask.flow, ask, left, is_unrecorded=left is None)
     if value.lack is not None:
         return _differ(state, What.UNSERVABLE, ask.flow, ask, value, lack=value.lack)
     if value.inputs != value_digest(ask.inputs) or value.version != ask.version:

@@ -106,7 +106,8 @@ class Miss(msgspec.Struct, frozen=True):
         expected: what the record holds at this place; absent where nothing.
         found: what was asked; absent where nothing more came.
         lack: why the record cannot answer, where that is so.
-        is_unrecorded: whether what was asked is a read that the record should hold and does not.
+        is_unrecorded: whether what was asked is a read or a derivation that the record should hold
+            and does not.
     """
 
     what: What
