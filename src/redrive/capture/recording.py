@@ -19,7 +19,13 @@ from msgspec import UNSET, Raw, UnsetType
 from redrive.capture.event_log import EventLog, Fact, Sink
 from redrive.capture.flows import FlowTracker
 from redrive.capture.ports import Headers, Outcome, SentRequest
-from redrive.capture.tool_recording import AskedCalls, ReportedResult, Run, ToolRecording
+from redrive.capture.tool_recording import (
+    AskedCalls,
+    ReportedResult,
+    Run,
+    ToolRecording,
+    flags_of,
+)
 from redrive.capture.wire_recording import Exchange, WireRecording
 from redrive.errors import StoreError
 from redrive.record.event import (
@@ -116,7 +122,7 @@ class RecordingBackend:
         """Take a read and record its value."""
         value = take()
         with self._guarded():
-            self._act("k", Fact(kind, Read(name=name, value=raw_of(value))))
+            self._act("k", kind, Read(name=name, value=raw_of(value)))
         return value
 
     def derive(
@@ -129,12 +135,13 @@ class RecordingBackend:
             payload = Derived(
                 name=name, function=function, version=version, inputs=inputs, value=told
             )
-            self._act("v", Fact(Kind.VALUE_DERIVED, payload))
+            self._act("v", Kind.VALUE_DERIVED, payload)
         return value
 
-    def _act(self, prefix: str, fact: Fact) -> None:
+    def _act(self, prefix: str, kind: Kind, payload: Payload) -> None:
         """Write a fact in the flow of this context, as soon as that is known."""
         log, at_ns = self._log, self._log.now_ns()
+        fact = Fact(kind, payload, flags=flags_of(self._tracker))
         self._tracker.act(lambda flow: log.add(flow, log.next(prefix), fact, at_ns=at_ns))
 
     def begin_call(

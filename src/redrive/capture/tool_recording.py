@@ -19,7 +19,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from redrive.capture.event_log import EventLog, Fact
 from redrive.capture.flows import Flow, FlowTracker
-from redrive.record.event import Custom, Kind, ToolCall, ToolResult, raw_of
+from redrive.record.event import FLAG_WITHIN_CALL, Custom, Kind, ToolCall, ToolResult, raw_of
 from redrive.record.signature import argument_digests
 
 HARNESS_CALL, HARNESS_RESULT = "harness.call", "harness.result"
@@ -112,6 +112,12 @@ class Run:
     name: str = ""
     executed: Raw | UnsetType = UNSET
     token: Any = None
+    flags: tuple[str, ...] = ()
+
+
+def flags_of(tracker: FlowTracker) -> tuple[str, ...]:
+    """Give the flags of what happens in this context: a tool's own doings are no one else's."""
+    return (FLAG_WITHIN_CALL,) if tracker.is_within_call() else ()
 
 
 class ReportedResult(msgspec.Struct, frozen=True):
@@ -153,6 +159,7 @@ class ToolRecording:
     def begin(self, run: Run, effect: str, arguments: Raw, *, is_unsafe: bool) -> None:
         """Write what must be known of a run before it begins; with `is_unsafe`, durably."""
         digest = argument_digests(arguments, None).value
+        run.flags = flags_of(self._tracker)
         found = self._asked.begin(self._tracker.current(), run.tool, digest)
         if found is None:
             self._begin_own(run, effect, arguments)
@@ -162,7 +169,7 @@ class ToolRecording:
             if is_unsafe:
                 call_id = run.asked.call_id
                 intent = {"call_id": call_id, "tool": run.tool, "arguments": arguments}
-                self._log.add_custom(run.flow, TOOL_INTENT, intent, call_id)
+                self._log.add_custom(run.flow, TOOL_INTENT, intent, call_id, run.flags)
         if self._binds and run.flow is not None:
             run.token = self._tracker.bind(run.flow)
         if is_unsafe:
@@ -171,7 +178,7 @@ class ToolRecording:
     def _begin_own(self, run: Run, effect: str, arguments: Raw) -> None:
         run.flow, run.name = self._tracker.settled(), self._log.next("c")
         fields = {"call": run.name, "tool": run.tool, "effect": effect, "arguments": arguments}
-        fact = Fact(Kind.CUSTOM, Custom(name=HARNESS_CALL, data=raw_of(fields)))
+        fact = Fact(Kind.CUSTOM, Custom(name=HARNESS_CALL, data=raw_of(fields)), flags=run.flags)
         self._log.add(run.flow, run.name, fact)
 
     def end(
@@ -196,16 +203,17 @@ class ToolRecording:
             fields |= {"call": run.name, "status": status}
             if not isinstance(result, UnsetType):
                 fields["result"] = result
-            self._log.add_custom(run.flow, HARNESS_RESULT, fields)
+            self._log.add_custom(run.flow, HARNESS_RESULT, fields, flags=run.flags)
             return
         self._asked.end(run.flow, run.asked)
         payload = ToolResult(
             status=status, result=result, tool=run.tool, seam=run.seam, executed=run.executed
         )
-        fact = Fact(Kind.TOOL_RESULT, payload, run.asked.call_id)
+        fact = Fact(Kind.TOOL_RESULT, payload, run.asked.call_id, flags=run.flags)
         self._log.add(run.flow, self._log.next("r"), fact)
         if unrepresentable is not None:
-            self._log.add_custom(run.flow, UNREPRESENTABLE, fields, run.asked.call_id)
+            call_id = run.asked.call_id
+            self._log.add_custom(run.flow, UNREPRESENTABLE, fields, call_id, run.flags)
 
     def report(self, reported: ReportedResult, seam: str) -> None:
         """Write the result of a call that someone else saw run.
