@@ -20,6 +20,7 @@ from redrive.stores import artefacts, catalogue
 from redrive.stores.database import BUSY_TIMEOUT_MS, Database, open_database
 from redrive.stores.policies import SqlitePolicyTables
 from redrive.stores.port import Fault, SessionRow, SourceRow, Verification, Whole
+from redrive.stores.rewriting import SqliteRewriting
 from redrive.stores.rows import CatalogueRow, ProjectionRow, next_id, put_row
 from redrive.stores.schema import migrate
 from redrive.stores.segments import (
@@ -85,6 +86,11 @@ class SqliteStore:
     def policies(self) -> SqlitePolicyTables:
         """What the store keeps of policies."""
         return SqlitePolicyTables(self._database)
+
+    @property
+    def rewriting(self) -> SqliteRewriting:
+        """What removes content that was replaced."""
+        return SqliteRewriting(self._database, self._texts)
 
     def close(self) -> None:
         """Release the store."""
