@@ -20,6 +20,7 @@ from redrive.capture.ports import Headers, Outcome
 from redrive.record.decisions import JSON_CONTENT, parse_json_decision
 from redrive.record.event import (
     FLAG_MALFORMED,
+    FLAG_UNREPRESENTABLE,
     Kind,
     ModelError,
     ModelRequest,
@@ -28,7 +29,7 @@ from redrive.record.event import (
     Usage,
     Wire,
 )
-from redrive.replay.answers import Answer, error_reason
+from redrive.replay.answers import DONE, Answer, error_reason, is_stream, parse_sse
 from redrive.replay.anthropic_answers import MESSAGES, parse_message
 from redrive.replay.openai_answers import CHAT, RESPONSES, parse_chat, parse_responses
 from redrive.replay.ports import CallAsked
@@ -86,7 +87,8 @@ def answer_facts(
         error = ModelError(status=wire.status, attempt=wire.attempt, message=text, wire=wire)
         return (Fact(Kind.MODEL_ERROR, error),)
     try:
-        answer = _PARSERS[api](decode_content(data, wire.encoding))
+        content = decode_content(data, wire.encoding)
+        answer = _PARSERS[api](content)
     except ValueError as error:
         if "reported an error" in str(error):
             told = ModelError(status=status, attempt=wire.attempt, message=str(error), wire=wire)
@@ -103,18 +105,26 @@ def answer_facts(
         chosen_tokens=answer.chosen_tokens,
         wire=wire,
     )
-    group = answer.response_id
-    facts = [Fact(Kind.MODEL_RESPONSE, response, group=group)]
+    flags = () if _has_exact_numbers(content) else (FLAG_UNREPRESENTABLE,)
+    facts = [Fact(Kind.MODEL_RESPONSE, response, flags=flags)]
     facts += [
-        Fact(Kind.TOOL_CALL, _call(call), call.call_id or f"{wire.exchange}:{number}", group)
+        Fact(Kind.TOOL_CALL, _call(call), call.call_id or f"{wire.exchange}:{number}")
         for number, call in enumerate(answer.calls, start=1)
     ]
     if decisions == JSON_CONTENT and not answer.calls:
         decided = parse_json_decision(answer.text)
         if decided is not None:
             call = _exact(decided.tool, decided.arguments)
-            facts.append(Fact(Kind.TOOL_CALL, call, wire.exchange, group))
+            facts.append(Fact(Kind.TOOL_CALL, call, wire.exchange))
     return facts
+
+
+def _has_exact_numbers(content: bytes) -> bool:
+    """Say whether each number of an answer that was understood can be represented."""
+    if not is_stream(content):
+        return canonical.has_exact_numbers(content)
+    events = (text for text in parse_sse(content) if text != DONE)
+    return all(canonical.has_exact_numbers(text.encode()) for text in events)
 
 
 def _call(call: CallAsked) -> ToolCall:
@@ -166,7 +176,11 @@ def _decode_one(data: bytes, encoding: str) -> bytes:
         if encoding in ("gzip", "x-gzip", "deflate"):
             is_raw = encoding == "deflate" and data[:1] not in (b"\x78", b"\x58", b"\x38")
             bits = -zlib.MAX_WBITS if is_raw else zlib.MAX_WBITS | 32
-            return zlib.decompressobj(bits).decompress(data, MAX_ANSWER_BYTES + 1)
+            stream = zlib.decompressobj(bits)
+            found = stream.decompress(data, MAX_ANSWER_BYTES + 1)
+            if not stream.eof and len(found) <= MAX_ANSWER_BYTES:
+                raise ValueError(f"the body ends inside its {encoding}")
+            return found
         if encoding == "zstd":
             reader = zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True)
             return reader.read(MAX_ANSWER_BYTES + 1)

@@ -34,7 +34,7 @@ from redrive.capture.exchanges import (
 from redrive.capture.flows import Flow, FlowTracker
 from redrive.capture.headers import keep_headers, safe_url
 from redrive.capture.ports import Headers, Outcome, SentRequest
-from redrive.capture.tool_recording import AskedCalls
+from redrive.capture.tool_recording import AskedCalls, flags_of
 from redrive.record.event import (
     Custom,
     Kind,
@@ -73,6 +73,7 @@ class Exchange:
     first_byte_ns: int | None = None
     data: bytearray = field(default_factory=bytearray)
     size: int = 0
+    flags: tuple[str, ...] = ()
 
     def take(self, data: bytes) -> None:
         """Take the next bytes of the answer."""
@@ -84,7 +85,6 @@ class Exchange:
 class _Told:
     """What the requests of one flow said so far."""
 
-    n_messages: int = 0
     body_digest: str = ""
     has_failed: bool = False
     attempt: int = 1
@@ -126,6 +126,7 @@ class WireRecording:
         """Write that a request was sent."""
         request = exchange.request
         exchange.api = find_api(request.method, request.url)
+        exchange.flags = flags_of(self._tracker)
         conversation = Conversation() if exchange.api is None else read_conversation(request.body)
         if exchange.api is None:
             self._begin_other(exchange)
@@ -135,7 +136,7 @@ class WireRecording:
         digest = hashlib.sha256(request.body).hexdigest()
         is_again = told.has_failed and told.body_digest == digest
         told.attempt = told.attempt + 1 if is_again else 1
-        self._tell_context(flow, told, conversation, request.body)
+        self._tell_context(flow, self._find_base(flow, told, conversation), exchange)
         name = self._log.next("x")
         wire = Wire(
             exchange=name,
@@ -152,11 +153,9 @@ class WireRecording:
             exchange.api = None
             self._begin_other(exchange)
             return
-        parent = self._find_rewound(flow, told, conversation)
         told.body_digest, told.has_failed = digest, False
-        told.n_messages = len(conversation.messages)
-        fact = Fact(Kind.MODEL_REQUEST, payload)
-        self._log.add(flow, name, fact, at_ns=request.at_ns, parent=parent)
+        fact = Fact(Kind.MODEL_REQUEST, payload, flags=exchange.flags)
+        self._log.add(flow, name, fact, at_ns=request.at_ns)
         flow.in_flight += 1
         flow.conversations.append((conversation, name))
         exchange.flow, exchange.name, exchange.attempt = flow, name, told.attempt
@@ -164,14 +163,31 @@ class WireRecording:
     def _begin_other(self, exchange: Exchange) -> None:
         exchange.flow, exchange.name = self._tracker.current(), self._log.next("h")
 
-    def _tell_context(
-        self, flow: Flow, told: _Told, conversation: Conversation, body: bytes
-    ) -> None:
+    def _find_base(self, flow: Flow, told: _Told, conversation: Conversation) -> int | None:
+        """Find how many messages of a request the flow knows; `None` where it begins anew.
+
+        A request that repeats an earlier one's words and not the newest one's goes back to it: what
+        follows then hangs off the end of that earlier exchange.
+        """
+        if not flow.conversations:
+            return 0
+        newest, name = flow.conversations[-1]
+        if flow.last_node is not None:
+            told.tails[name] = flow.last_node
+        if conversation.continues(newest):
+            return len(newest.messages)
+        if not self._can_rewind or conversation.messages == newest.messages:
+            return None
+        for known, earlier in reversed(flow.conversations[:-1]):
+            if conversation.continues(known):
+                flow.last_node = told.tails[earlier]
+                return len(known.messages)
+        return None
+
+    def _tell_context(self, flow: Flow, n_known: int | None, exchange: Exchange) -> None:
         """Write what a request shows for the first time: results of calls, and user messages."""
-        latest = flow.latest()
-        is_next = latest is not None and conversation.continues(latest)
-        start = told.n_messages if is_next else 0
-        for seen in find_results(body, start) if self._asked.is_waiting(flow) else ():
+        body, flags = exchange.request.body, exchange.flags
+        for seen in find_results(body, n_known or 0) if self._asked.is_waiting(flow) else ():
             asked = self._asked.take(flow, seen.call_id)
             if asked is not None:
                 result = ToolResult(
@@ -180,27 +196,11 @@ class WireRecording:
                     tool=asked.tool,
                     seam="request",
                 )
-                fact = Fact(Kind.TOOL_RESULT, result, asked.call_id)
+                fact = Fact(Kind.TOOL_RESULT, result, asked.call_id, flags=flags)
                 self._log.add(flow, self._log.next("r"), fact)
-        for text in find_user_texts(body, start) if is_next or latest is None else ():
-            self._log.add(flow, self._log.next("u"), Fact(Kind.USER_MESSAGE, UserMessage(text)))
-
-    def _find_rewound(self, flow: Flow, told: _Told, conversation: Conversation) -> str | None:
-        """Find the node that a request goes back to: the tail of the one whose words it repeats.
-
-        `None` where it repeats the newest one's words, or none at all.
-        """
-        if not self._can_rewind or not flow.conversations:
-            return None
-        newest, name = flow.conversations[-1]
-        if flow.last_node is not None:
-            told.tails[name] = flow.last_node
-        if conversation.continues(newest) or conversation.messages == newest.messages:
-            return None
-        for known, earlier in reversed(flow.conversations[:-1]):
-            if conversation.continues(known):
-                return told.tails.get(earlier)
-        return None
+        for text in () if n_known is None else find_user_texts(body, n_known):
+            said = Fact(Kind.USER_MESSAGE, UserMessage(text), flags=flags)
+            self._log.add(flow, self._log.next("u"), said)
 
     def finish(self, exchange: Exchange, outcome: Outcome, at_ns: int, message: str) -> None:
         """Write what came back, and how it ended."""
@@ -256,6 +256,7 @@ class WireRecording:
             "wire": wire,
         }
         kept: Sequence[bytes] = [body for body in (request.body, data) if body]
-        fact = Fact(Kind.CUSTOM, Custom(name=HTTP_EXCHANGE, data=raw_of(fields)))
+        custom = Custom(name=HTTP_EXCHANGE, data=raw_of(fields))
+        fact = Fact(Kind.CUSTOM, custom, flags=exchange.flags)
         where = source if data else HERE
         self._log.add(flow, exchange.name, fact, artefacts=kept, source=where)

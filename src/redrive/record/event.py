@@ -47,6 +47,7 @@ FLAG_RECOVERED = "recovered"
 FLAG_UNREPRESENTABLE = canonical.UNREPRESENTABLE
 FLAG_MALFORMED = "malformed field"
 FLAG_NO_ANSWER = "no answer recorded"
+FLAG_WITHIN_CALL = "within a call"
 
 
 class Source(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -78,7 +79,8 @@ class Event(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
         flags: `inherited` (copied from a parent session), `recovered` (found behind damage),
             `unrepresentable number`, `malformed field` (one that is there, and not of the type or
             word that the format documents), `no answer recorded` (on a response that the record
-            does not hold: its empty text was not said).
+            does not hold: its empty text was not said), `within a call` (it happened while a tool
+            ran, in the tool's own code: a rerun that serves the tool's result never comes there).
     """
 
     id: str
