@@ -121,7 +121,7 @@ def _preview(store: Store, row: SessionRow, plan: RedactionPlan) -> SessionRedac
         nonlocal n_changed
         for event in store.events(row.session_id):
             new = plan.change(event)
-            n_changed += new is not event
+            n_changed += (new.payload, new.id) != (event.payload, event.id)
             yield new
 
     steps: tuple[TouchedStep, ...] = ()

@@ -121,7 +121,8 @@ def _session_lines(session: SessionRedaction, *, is_dry: bool) -> Iterator[str]:
         f"{counted(session.events, 'event')}"
     )
     for rule in session.rules:
-        yield f"  {escape(rule.rule)}: {counted(rule.secrets, 'secret')}, {rule.places}×"
+        places = counted(rule.places, "place")
+        yield f"  {counted(rule.secrets, 'secret')} in {places} by the rule {escape(rule.rule)}"
     if session.bodies:
         yield f"  {counted(session.bodies, 'answer')} as sent: only a mark is kept"
     if session.sources:

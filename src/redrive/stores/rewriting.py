@@ -26,7 +26,7 @@ from redrive.stores.rows import (
     find_row,
     read_rows,
 )
-from redrive.stores.segments import read_chain, read_segment
+from redrive.stores.segments import group_links, read_chain, read_run
 from redrive.stores.texts import TextStore
 
 _DIGEST = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
@@ -67,8 +67,9 @@ class SqliteRewriting:
         return found | set(self._bases(found))
 
     def _lines(self, projection: ProjectionRow) -> Iterator[bytes]:
-        for link in read_chain(self._database, projection):
-            yield b"\n".join(read_segment(self._database, projection, link).lines)
+        for run in group_links(read_chain(self._database, projection)):
+            for segment in read_run(self._database, projection, run):
+                yield b"\n".join(segment.lines)
 
     def _bases(self, digests: Collection[str]) -> Iterator[str]:
         for digest in digests:
