@@ -57,9 +57,12 @@ class SentRequest(msgspec.Struct, frozen=True):
 class ServedAnswer(msgspec.Struct, frozen=True):
     """A recorded answer, to be served in place of a live one.
 
-    `outcome` says how it ended: after the bytes of one that was cut (or that the agent itself
-    cancelled) the connection breaks; one that failed (`status` 0) has no bytes at all, and the
-    connection could not be made. `message` says what failed.
+    Attributes:
+        status: 0 where no answer came.
+        headers: those that were recorded; the body's content encodings among them.
+        body: as it came over the wire, as far as it came.
+        outcome: how the recorded exchange ended; one that failed or was cut does so again.
+        message: as the observer was told it: the name of the error's class.
     """
 
     status: int
