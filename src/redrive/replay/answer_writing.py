@@ -217,7 +217,7 @@ def _item_events(place: int, item: Item) -> Iterable[Item]:
     """Write the events of one output item: added, its text or arguments in one piece, done."""
     where = {"output_index": place, "item_id": item["id"]}
     is_call = item["type"] == "function_call"
-    empty = {"arguments": ""} if is_call else {"content": []}
+    empty: Item = {"arguments": ""} if is_call else {"content": []}
     added = item | empty | {"status": "in_progress"}
     yield {"type": "response.output_item.added", "output_index": place, "item": added}
     if is_call:
@@ -279,6 +279,7 @@ def _stop_reason(reply: _Reply) -> str:
 
 def _messages_stream(reply: _Reply) -> Iterable[bytes]:
     events: list[Item] = [{"type": "message_start", "message": _message_head(reply)}]
+    empty: Item
     for place, block in enumerate(_blocks(reply)):
         if block["type"] == "text":
             empty, delta = {"text": ""}, {"type": "text_delta", "text": block["text"]}
