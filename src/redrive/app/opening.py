@@ -44,7 +44,7 @@ def open_session(store: Store, name: str) -> OpenedSession:
 
 def open_row(store: Store, row: SessionRow) -> OpenedSession:
     """Open exactly this revision; by name, the id of a first revision means the newest one."""
-    index = store.index(row.session_id)
+    index = store.index(row.session_id, row.n_events)  # a recorder may append meanwhile
     reader = store.reader(row.session_id)
     return OpenedSession(
         row, index, reader, find_started(index, reader), _find_outcome(index, reader)

@@ -29,7 +29,7 @@ from redrive.record.event import (
     Usage,
     Wire,
 )
-from redrive.replay.answers import Answer, error_reason
+from redrive.replay.answers import DONE, Answer, error_reason, is_stream, parse_sse
 from redrive.replay.anthropic_answers import MESSAGES, parse_message
 from redrive.replay.openai_answers import CHAT, RESPONSES, parse_chat, parse_responses
 from redrive.replay.ports import CallAsked
@@ -105,8 +105,7 @@ def answer_facts(
         chosen_tokens=answer.chosen_tokens,
         wire=wire,
     )
-    is_exact = canonical.has_exact_numbers(content)
-    flags = () if is_exact else (FLAG_UNREPRESENTABLE,)
+    flags = () if _has_exact_numbers(content) else (FLAG_UNREPRESENTABLE,)
     facts = [Fact(Kind.MODEL_RESPONSE, response, flags=flags)]
     facts += [
         Fact(Kind.TOOL_CALL, _call(call), call.call_id or f"{wire.exchange}:{number}")
@@ -118,6 +117,14 @@ def answer_facts(
             call = _exact(decided.tool, decided.arguments)
             facts.append(Fact(Kind.TOOL_CALL, call, wire.exchange))
     return facts
+
+
+def _has_exact_numbers(content: bytes) -> bool:
+    """Say whether each number of an answer that was understood can be represented."""
+    if not is_stream(content):
+        return canonical.has_exact_numbers(content)
+    events = (text for text in parse_sse(content) if text != DONE)
+    return all(canonical.has_exact_numbers(text.encode()) for text in events)
 
 
 def _call(call: CallAsked) -> ToolCall:

@@ -89,13 +89,24 @@ class _Scope:
 
 @dataclass(frozen=True, slots=True)
 class _Owner:
-    """A thread, and the asyncio task that runs in it."""
+    """A thread, and the asyncio task that runs in it; texts where both are another process's."""
 
-    thread: int
-    task: "weakref.ref[asyncio.Task[Any]] | None"
+    thread: int | str
+    task: "weakref.ref[asyncio.Task[Any]] | str | None"
+
+
+_remote_owner: ContextVar[_Owner | None] = ContextVar("redrive_remote_owner", default=None)
+
+
+def act_as(thread: str, task: str | None) -> None:
+    """Let this context act for a thread, and a task in it, of another process."""
+    _remote_owner.set(_Owner(thread, task))
 
 
 def _current_owner() -> _Owner:
+    remote = _remote_owner.get()
+    if remote is not None:
+        return remote
     try:
         task = asyncio.current_task()
     except RuntimeError:  # no event loop runs in this thread

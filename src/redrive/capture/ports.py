@@ -91,8 +91,8 @@ class ExchangeObserver(Protocol):
 class CallObserver(Protocol):
     """Is told how a tool ended."""
 
-    def returned(self, result: Raw) -> None:
-        """Take the result as JSON."""
+    def returned(self, result: Raw, *, is_error: bool = False) -> None:
+        """Take the result as JSON; `is_error` where the tool itself says that it failed."""
         ...
 
     def returned_unknown(self, type_name: str) -> None:
@@ -121,7 +121,7 @@ class Backend(Protocol):
 
     @property
     def is_serving(self) -> bool:
-        """Whether what is recorded is served, and nothing real is asked."""
+        """Whether what is recorded is served: nothing real is asked, and a sleep takes no time."""
         ...
 
     def sent(self, request: SentRequest) -> ExchangeObserver | ServedAnswer:
@@ -134,7 +134,8 @@ class Backend(Protocol):
         Args:
             kind: `CLOCK_READ` or `PRNG_READ`.
             name: what was read, with its arguments, such as `random.uniform(0.1, 0.5)`.
-            take: reads the real thing and gives a JSON value; not called where it is served.
+            take: reads the real thing and gives a JSON value, `None` if it has no JSON form; not
+                called where it is served. What it raises is passed on, and nothing is recorded.
 
         Returns:
             The JSON value, as read or as recorded.
@@ -154,7 +155,11 @@ class Backend(Protocol):
     def derive(
         self, name: str, function: str, version: str | None, inputs: Raw, compute: Callable[[], Any]
     ) -> Any:
-        """Take or serve a value that the harness computes from ordered inputs (a JSON list)."""
+        """Take or serve a value that the harness computes from ordered inputs (a JSON list).
+
+        `compute` gives a JSON value, or `UNSET` where the value has no JSON form: the record then
+        lacks it. What it gave, or the recorded value, is given back.
+        """
         ...
 
     def enter_flow(self, name: str) -> object:
@@ -193,6 +198,10 @@ class Journal(Protocol):
 
     def close(self) -> None:
         """End the recording: write the session's counts, give up its lock. Idempotent."""
+        ...
+
+    def abandon(self) -> None:
+        """End the recording after a fault: write nothing more, give up the lock. Idempotent."""
         ...
 
 

@@ -104,7 +104,10 @@ class Payload(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Redaction(Payload, frozen=True):
-    """The recorder masked the value at `path` by `rule`."""
+    """The recorder, or a later `redact`, masked the value at `path` by `rule`.
+
+    `path` begins with a field of the payload; `source` is the answer's bytes as they were sent.
+    """
 
     path: str
     rule: str | None = None
@@ -133,6 +136,7 @@ class SessionStarted(Payload, frozen=True):
     git: str | None = None
     parent_session: str | None = None
     thread: str | None = None
+    redactions: tuple[Redaction, ...] = ()
 
 
 class SessionEnded(Payload, frozen=True):
@@ -147,6 +151,7 @@ class UserMessage(Payload, frozen=True):
     text: str = ""
     content: Raw | UnsetType = UNSET
     role: str = "user"
+    redactions: tuple[Redaction, ...] = ()
 
 
 class Sampling(Payload, frozen=True):
@@ -258,6 +263,7 @@ class ModelError(Payload, frozen=True):
     message: str | None = None
     step: int | None = None
     wire: Wire | None = None
+    redactions: tuple[Redaction, ...] = ()
 
 
 class ToolCall(Payload, frozen=True):
@@ -313,6 +319,7 @@ class ContextReplaced(Payload, frozen=True):
     before: Raw | UnsetType = UNSET
     after: Raw | UnsetType = UNSET
     trigger: str | None = None
+    redactions: tuple[Redaction, ...] = ()
 
 
 class Read(Payload, frozen=True):
@@ -343,6 +350,7 @@ class StateInferred(Payload, frozen=True):
     value: Raw | UnsetType = UNSET
     model: str | None = None
     version: str | None = None
+    redactions: tuple[Redaction, ...] = ()
 
 
 class PolicyAction(Payload, frozen=True):
@@ -358,6 +366,7 @@ class Custom(Payload, frozen=True):
 
     name: str
     data: Raw | UnsetType = UNSET
+    redactions: tuple[Redaction, ...] = ()
 
 
 class Note(Payload, frozen=True):

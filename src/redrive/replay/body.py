@@ -40,6 +40,15 @@ def replace_value(body: str, key: str, value: str | float | list[Any]) -> str:
     return f"{body[:close]}{comma}{canonical.encode(key).decode()}:{written}{body[close:]}"
 
 
+def has_member(body: str, key: str) -> bool:
+    """Tell whether the text of one JSON object has a top-level key, whatever its value.
+
+    Raises:
+        ValueError: the body is not the text of one JSON object.
+    """
+    return any([name == key for name, _, _ in _members(body)])  # noqa: C419 - the whole is checked
+
+
 def remove_values(body: str, keys: Sequence[str]) -> str:
     """Take top-level members out of a JSON object; every other byte stays.
 

@@ -61,6 +61,20 @@ class SessionRow(msgspec.Struct, frozen=True):
     sources: tuple[tuple[str, str, int], ...] = ()
 
 
+class Recorder(msgspec.Struct, frozen=True):
+    """The process that records a session.
+
+    Attributes:
+        pid: its process id; 0 where it does not tell.
+        program: its name, without arguments.
+        since: when it began, RFC 3339.
+    """
+
+    pid: int = 0
+    program: str = ""
+    since: str = ""
+
+
 class SourceRow(msgspec.Struct, frozen=True):
     """One stored source of one session: artefact, its role, how it was read, and its counts."""
 
@@ -389,8 +403,16 @@ class Store(Protocol):
         """Give events by seq, with a small cache of segments."""
         ...
 
-    def index(self, session_id: str) -> SessionIndex:
-        """Build the session's index by one pass over its events."""
+    def index(self, session_id: str, n_events: int | None = None) -> SessionIndex:
+        """Build the session's index by one pass over its events.
+
+        With `n_events`, of the first ones alone: of a session that is being recorded, those that
+        its row told of.
+        """
+        ...
+
+    def find_recorder(self, session_id: str) -> Recorder | None:
+        """Say which process records this session now; `None` where none does."""
         ...
 
     def verify(self, session_id: str | None = None, head: str | None = None) -> Verification:
