@@ -18,7 +18,6 @@ the caller or the input is wrong. `EXIT_CODES` in `redrive.cli.exits` gives each
     EffectDenied (BaseException)  an agent's `except Exception` cannot swallow it
     RerunStopped (BaseException)  an agent asked for something else than the record holds
     PurityFault  (BaseException)  a policy reached for a clock, dice, a file, the network, …
-    RerunStopped (BaseException)  an agent asked for something else than its record holds
 
 This module knows no other module of redrive.
 """
