@@ -13,6 +13,8 @@ from benchmarks import (
     evidence,
     importing,
     policies,
+    recording,
+    relaying,
     replaying,
     starting,
     tracefork,
@@ -27,6 +29,8 @@ PROGRAMS: dict[str, Callable[..., Iterator[Figure]]] = {
     "start": starting.figures,
     "replay": replaying.figures,
     "policy": policies.figures,
+    "record": recording.figures,
+    "relay": relaying.figures,
 }
 
 

@@ -98,8 +98,19 @@ def compare(
     *,
     goal: float,
     floor_bytes: int = 0,
+    clock: str = "CPU",
 ) -> Figure:
-    """Compare two measurements of CPU seconds; the value is the median of the paired ratios."""
+    """Compare two measurements of seconds; the value is the median of the paired ratios.
+
+    Args:
+        row: the goal's number.
+        name: what is compared with what.
+        work: measures once what is measured.
+        floor: measures once what it is measured against.
+        goal: the ratio it may have at most.
+        floor_bytes: what the floor reads, to state its speed; 0 where that says nothing.
+        clock: whose seconds these are.
+    """
     works, floors = [], []
     for _ in range(ROUNDS):
         floors.append(floor())
@@ -107,7 +118,7 @@ def compare(
     ratio = statistics.median(w / f for w, f in zip(works, floors, strict=True))
     work_s, floor_s = statistics.median(works), statistics.median(floors)
     speed = f" at {floor_bytes / floor_s / 1e6:.0f} MB/s" if floor_bytes else ""
-    basis = f"floor {_time(floor_s)}{speed}; work {_time(work_s)} CPU; median of {ROUNDS}"
+    basis = f"floor {_time(floor_s)}{speed}; work {_time(work_s)} {clock}; median of {ROUNDS}"
     return Figure(row, name, ratio, goal, basis)
 
 

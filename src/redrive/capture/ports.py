@@ -55,11 +55,21 @@ class SentRequest(msgspec.Struct, frozen=True):
 
 
 class ServedAnswer(msgspec.Struct, frozen=True):
-    """A recorded answer, to be served in place of a live one."""
+    """A recorded answer, to be served in place of a live one.
+
+    Attributes:
+        status: 0 where no answer came.
+        headers: those that were recorded; the body's content encodings among them.
+        body: as it came over the wire, as far as it came.
+        outcome: how the recorded exchange ended; one that failed or was cut does so again.
+        message: as the observer was told it: the name of the error's class.
+    """
 
     status: int
     headers: Headers
     body: bytes
+    outcome: Outcome = Outcome.COMPLETE
+    message: str = ""
 
 
 class ExchangeObserver(Protocol):
@@ -81,8 +91,8 @@ class ExchangeObserver(Protocol):
 class CallObserver(Protocol):
     """Is told how a tool ended."""
 
-    def returned(self, result: Raw) -> None:
-        """Take the result as JSON."""
+    def returned(self, result: Raw, *, is_error: bool = False) -> None:
+        """Take the result as JSON; `is_error` where the tool itself says that it failed."""
         ...
 
     def returned_unknown(self, type_name: str) -> None:
@@ -111,7 +121,7 @@ class Backend(Protocol):
 
     @property
     def is_serving(self) -> bool:
-        """Say whether this is a rerun, in which no time need pass: a sleep of the agent is none."""
+        """Whether what is recorded is served: nothing real is asked, and a sleep takes no time."""
         ...
 
     def sent(self, request: SentRequest) -> ExchangeObserver | ServedAnswer:
@@ -133,18 +143,23 @@ class Backend(Protocol):
         ...
 
     def begin_call(
-        self, tool: str, effect: str, arguments: Raw, *, is_unsafe: bool
+        self, tool: str, effect: str, arguments: Raw, *, is_unsafe: bool, seam: str = "tool"
     ) -> CallObserver | ServedResult:
         """Take a tool's call before it runs; a result means that it must not run.
 
-        With `is_unsafe` the call is durable before this returns.
+        With `is_unsafe` the call is durable before this returns. `seam` is `tool` (the function
+        itself), `mcp` or `hook`.
         """
         ...
 
     def derive(
         self, name: str, function: str, version: str | None, inputs: Raw, compute: Callable[[], Any]
     ) -> Any:
-        """Take or serve a value that the harness computes from ordered inputs (a JSON list)."""
+        """Take or serve a value that the harness computes from ordered inputs (a JSON list).
+
+        `compute` gives a JSON value, or `UNSET` where the value has no JSON form: the record then
+        lacks it. What it gave, or the recorded value, is given back.
+        """
         ...
 
     def enter_flow(self, name: str) -> object:
@@ -183,6 +198,10 @@ class Journal(Protocol):
 
     def close(self) -> None:
         """End the recording: write the session's counts, give up its lock. Idempotent."""
+        ...
+
+    def abandon(self) -> None:
+        """End the recording after a fault: write nothing more, give up the lock. Idempotent."""
         ...
 
 
