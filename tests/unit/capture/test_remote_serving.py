@@ -1,0 +1,173 @@
+"""Every message of an agent is hostile: refused with 400, never a crash, and nothing is recorded."""
+
+import asyncio
+import base64
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from redrive.capture import remote_serving, remote_wire
+from redrive.capture.remote_serving import answer_control, serve_remote
+from redrive.errors import IneligibleError, UsageError
+from tests.recorded import Recorded
+
+PLACE = {"id": "p", "thread": "t"}
+
+
+def answers(messages: Sequence[tuple[str, Any]], recorded: Any = None) -> list[tuple[int, Any]]:
+    """Send messages, objects or bytes, one after the other; give status and answer of each."""
+    backend = (recorded or Recorded()).backend
+    handlers = serve_remote(backend)
+
+    async def send_all() -> list[tuple[int, Any]]:
+        told = []
+        for number, (route, message) in enumerate(messages):
+            if isinstance(message, dict):
+                message = json.dumps({"place": PLACE, "number": number} | message).encode()
+            status, body = await answer_control(handlers, route, message)
+            told.append((status, json.loads(body) if status == 200 else body.decode()))
+        return told
+
+    return asyncio.run(send_all())
+
+
+def b64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+READ = {"kind": "clock.read", "name": b64(b"now"), "value": b64(b"1")}
+CALL = {"tool": b64(b"t"), "effect": "pure", "arguments": b64(b"{}"), "is_unsafe": False}
+DERIVE = {"name": "", "function": "", "version": None, "inputs": b64(b"[]"), "value": b64(b"1")}
+REQUEST = {"method": "POST", "url": "u", "headers": [], "body": "", "at_ns": 1}
+
+HOSTILE: list[tuple[str, Any]] = [
+    *((route, body) for route in remote_wire.ROUTES for body in (b"", b"[]", b"null", b"\xff\xfe")),
+    ("hello", b"{" * 100_000),
+    ("hello", b'{"place":' * 100_000),
+    ("hello", {"number": -1}),
+    ("hello", {"number": 2**60}),
+    ("hello", {"place": {"id": "x" * 1000, "thread": "t"}}),
+    ("hello", {"place": {"id": 1, "thread": "t"}}),
+    ("read", READ | {"kind": "tool.call"}),
+    ("read", READ | {"kind": "no.kind"}),
+    ("read", READ | {"value": "not base64!"}),
+    ("read", READ | {"value": b64(b"not json")}),
+    ("read", READ | {"value": b64(b"")}),
+    ("read", READ | {"value": b64(b"[" * 200_000)}),
+    ("read", READ | {"value": b64(b"\xff")}),
+    ("read", READ | {"name": b64(b"\xff")}),
+    ("read", READ | {"name": b64(b"x" * 2_000_000)}),
+    ("call", CALL | {"arguments": b64(b"{} {}")}),
+    ("call", CALL | {"tool": b64(b"\xc3")}),
+    ("call", CALL | {"effect": "x" * 65}),
+    ("call", CALL | {"is_unsafe": "yes"}),
+    ("derive", DERIVE | {"inputs": b64(b"nope")}),
+    ("derive", DERIVE | {"version": b64(b"\xff")}),
+    ("returned", {"handle": 1, "result": b64(b"1")}),
+    ("returned", {"handle": 1}),
+    ("returned", {"handle": 1, "result": b64(b"1"), "unknown": ""}),
+    ("returned", {"handle": 1, "error": [""]}),
+    ("response", {"handle": 99}),
+    ("response", {"handle": 1, "status": 10**6}),
+    ("response", {"handle": 1, "message": b64(b"\xff")}),
+    ("sent", {"request": REQUEST | {"at_ns": -1}}),
+    ("sent", {"request": REQUEST | {"at_ns": 2**70}}),
+    ("sent", {"request": REQUEST | {"body": "%"}}),
+    ("sent", {"request": REQUEST | {"headers": [["a"]]}}),
+    ("enter", {"name": b64(b"\xff")}),
+]
+
+
+@pytest.mark.parametrize(("route", "message"), HOSTILE, ids=range(len(HOSTILE)))
+def test_a_hostile_message_is_refused_and_leaves_nothing(route, message):
+    recorded = Recorded()
+    before = list(recorded.sink.events)
+    (bad, good) = answers([(route, message), ("hello", {})], recorded)
+    assert bad[0] == 400
+    assert bad[1].count("\n") == 1
+    assert len(bad[1]) < 400
+    assert good == (200, {"is_serving": False})
+    assert recorded.sink.events == before
+    assert recorded.faults == []
+
+
+def test_no_route_of_that_name_is_404():
+    assert [status for status, _ in answers([("../read", b""), ("", b""), ("x" * 9999, b"")])] == (
+        3 * [404]
+    )
+
+
+def test_a_message_that_is_too_large_is_refused_unread(monkeypatch):
+    monkeypatch.setattr(remote_wire, "MAX_MESSAGE_BYTES", 100)
+    ((status, why),) = answers([("hello", b"x" * 101)])
+    assert (status, why) == (400, "a message of 101 bytes is larger than 100\n")
+
+
+def test_a_route_that_the_messages_do_not_know_is_refused():
+    with pytest.raises(UsageError, match="no route"):
+        remote_wire.parse_asked("nowhere", b"{}")
+
+
+@pytest.mark.parametrize(
+    ("route", "message", "what"),
+    [("call", CALL, "call"), ("sent", {"request": REQUEST}, "exchange")],
+)
+def test_what_is_open_is_bounded(monkeypatch, route, message, what):
+    monkeypatch.setattr(remote_serving, "MAX_OPEN", 3)
+    told = answers(4 * [(route, message)])
+    assert [status for status, _ in told] == [200, 200, 200, 400]
+    assert told[3][1] == f"more than 3 {what}s are open\n"
+
+
+def test_places_are_bounded_and_forgotten_ones_begin_anew(monkeypatch):
+    monkeypatch.setattr(remote_serving, "MAX_PLACES", 3)
+    messages = [("read", READ | {"place": {"id": f"p{n % 10}", "thread": "t"}}) for n in range(40)]
+    messages += [
+        ("enter", {"name": b64(b"f"), "place": {"id": f"e{n}", "thread": "t"}}) for n in range(10)
+    ]
+    messages += [("leave", {"place": {"id": "e0", "thread": "t"}})]
+    assert {status for status, _ in answers(messages)} == {200}
+
+
+def test_answers_are_remembered_for_so_many_threads(monkeypatch):
+    monkeypatch.setattr(remote_serving, "MAX_OPEN", 2)
+    recorded = Recorded()
+    reads = [READ | {"place": {"id": t, "thread": t}, "number": 7} for t in "abcabcc"]
+    answers([("read", message) for message in reads], recorded)
+    recorded.backend.end(None)
+    # The last one came again; the others' answers were forgotten.
+    assert len(recorded.sink.of_kind("clock.read")) == 6
+
+
+def test_an_ended_call_is_not_ended_again():
+    told = answers(
+        [
+            ("call", CALL),
+            ("returned", {"handle": 1, "result": b64(b"1")}),
+            ("returned", {"handle": 1, "result": b64(b"2")}),
+        ]
+    )
+    assert [status for status, _ in told] == [200, 200, 400]
+
+
+class Broken:
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+        self.backend = self
+
+    @property
+    def is_serving(self) -> bool:
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (RuntimeError("with a secret"), (500, "RuntimeError\n")),
+        (IneligibleError("no seam"), (500, "no seam\n")),
+    ],
+)
+def test_a_fault_of_the_backend_is_500_and_says_no_more_than_it_must(error, told):
+    assert answers([("hello", {})], Broken(error)) == [told]
