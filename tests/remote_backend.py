@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from redrive.capture.ports import Backend
-from redrive.capture.remote_serving import answer_control, serve_remote
+from redrive.capture.remote_serving import serve_remote
+from redrive.errors import UsageError
 from tests.small_http import SmallServer
 
 PREFIX = "/t0ken/redrive/"
@@ -22,9 +23,12 @@ class ControlServer(SmallServer):
         self._handlers = serve_remote(backend)
 
     async def _control(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
-        answer = await answer_control(self._handlers, path.removeprefix(PREFIX), body)
-        self.statuses.append(answer[0])
-        return answer
+        try:
+            status, answer = 200, await self._handlers[path.removeprefix(PREFIX)](body)
+        except UsageError as error:
+            status, answer = 400, error.message.encode()
+        self.statuses.append(status)
+        return status, answer
 
     async def converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.n_connections += 1

@@ -3,6 +3,7 @@
 import asyncio
 import contextvars
 import json
+import math
 import os
 import socket
 import subprocess
@@ -17,9 +18,13 @@ import pytest
 from msgspec import UNSET, Raw
 
 from redrive.capture.ports import Outcome, SentRequest, ServedAnswer, ServedResult
+from redrive.capture.proxy import Proxy
+from redrive.capture.proxy_thread import ProxyThread
 from redrive.capture.remote import RemoteBackend
+from redrive.capture.remote_serving import serve_remote
+from redrive.capture.tool_recording import ReportedResult
 from redrive.errors import RerunStopped, StoreError, UsageError
-from redrive.record.event import Event, Kind, payload_of, raw_value
+from redrive.record.event import Event, Kind, ToolPermission, payload_of, raw_value
 from tests.recorded import Recorded, asks, chat_answer, chat_body, said
 from tests.remote_backend import ControlServer, listening
 from tests.small_http import SmallServer
@@ -67,6 +72,12 @@ def session(backend: Any) -> None:
         "ValueError", "bad \ud800"
     )
     backend.begin_call("odd", "pure", Raw(b"[]"), is_unsafe=False).returned_unknown("set")
+    failed = backend.begin_call("mcp", "pure", Raw(b"[]"), is_unsafe=False, seam="mcp")
+    failed.returned(Raw(b'{"isError":true}'), is_error=True)
+    backend.note("hook.Stop", {"input": Raw(b'{"a":1e400}'), "n": 1}, "c1", is_durable=True)
+    backend.add_event(Kind.TOOL_PERMISSION, ToolPermission("denied", reason="\ud800"), "c1")
+    backend.report_result(ReportedResult(None, "seen", Raw(b"{}"), Raw(b'"r"'), "error"), "hook")
+    assert backend.derive("set", "g", "1", Raw(b"[]"), lambda: UNSET) is UNSET
     assert backend.read(Kind.CLOCK_READ, "time.time()", lambda: 0.30000000000000004) == (
         0.30000000000000004
     )
@@ -103,6 +114,27 @@ def test_a_session_is_recorded_as_if_the_recorder_were_here():
     assert everything(there) == everything(here)
     assert there.sink.artefacts == here.sink.artefacts
     assert server.n_connections == 1
+
+
+def test_a_session_is_recorded_through_the_recording_proxy():
+    here, there = Recorded(), Recorded()
+    session(here.backend)
+    proxy = Proxy(there.backend, control=serve_remote(there.backend))
+    with ProxyThread(proxy) as running:
+        session(RemoteBackend(running.url_for("redrive")))
+    assert everything(there) == everything(here)
+
+
+def test_a_message_that_is_larger_than_the_proxy_takes_is_told_and_the_rest_goes_on(monkeypatch):
+    monkeypatch.setattr("redrive.capture.remote.MAX_MESSAGE_BYTES", 1000)
+    told: list[str] = []
+    with recording() as (recorded, backend, _):
+        backend = RemoteBackend(backend._line.url, fails_open=True, on_fault=told.append)
+        assert backend.read(Kind.CLOCK_READ, "now", lambda: "x" * 2000) == "x" * 2000
+        assert backend.read(Kind.CLOCK_READ, "now", lambda: 5) == 5
+    assert len(told) == 1
+    assert "bytes is too large for read" in told[0]
+    assert [raw_value(payload_of(e).value) for e in recorded.sink.of_kind(Kind.CLOCK_READ)] == [5]
 
 
 def test_an_unsafe_call_is_durable_before_it_runs():
@@ -269,7 +301,7 @@ class Serving:
         self.value: Any = None
         self.call = ServedResult(Raw(b"[1]"))
         self.stop: BaseException | None = None
-        self.wants_real = False
+        self.computed: list[Any] = []
 
     def _meet(self, *asked: Any) -> None:
         self.asked.append(asked)
@@ -282,11 +314,15 @@ class Serving:
 
     def read(self, kind, name, take):
         self._meet(kind, name)
-        return take() if self.wants_real else self.value
+        return self.value
 
     def derive(self, name, function, version, inputs, compute):
         self._meet(name, function, version, inputs)
-        return compute() if self.wants_real else self.value
+        try:
+            self.computed.append(compute())
+        except Exception as error:  # noqa: BLE001 - as the backend that serves does
+            self.computed.append((type(error).__name__, str(error)))
+        return self.value
 
     def begin_call(self, tool, effect, arguments, *, is_unsafe, seam="tool"):
         self._meet(tool, effect, arguments, is_unsafe, seam)
@@ -311,7 +347,7 @@ def test_a_served_value_comes_as_it_was_and_nothing_real_is_asked(value):
         assert backend.is_serving
         for got in (
             backend.read(Kind.PRNG_READ, "random()", refuse),
-            backend.derive("n", "f", "1", Raw(b"[]"), refuse),
+            backend.derive("n", "f", "1", Raw(b"[]"), lambda: 1),
         ):
             assert (got, type(got)) == (value, type(value))
     assert serving.asked == [
@@ -343,13 +379,55 @@ def test_a_result_is_served(result):
     assert serving.asked == [("t", "pure", Raw(b'{"a":1}'), True, "mcp")]
 
 
-def test_where_the_other_side_wants_the_real_value_it_is_taken_once():
-    serving, taken = Serving(), []
-    serving.wants_real = True
+class RudeError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+@pytest.mark.parametrize(
+    ("compute", "computed"),
+    [
+        (lambda: 2**64, 2**64),
+        (lambda: None, None),
+        (lambda: UNSET, UNSET),
+        (lambda: {}["\ud800"], ("KeyError", "'\ud800'" if False else "'\\ud800'")),
+        (lambda: (_ for _ in ()).throw(RudeError), ("RudeError", "")),
+    ],
+)
+def test_a_rerun_is_told_what_was_computed_again(compute, computed):
+    serving = Serving()
+    serving.value = "recorded"
     with served_by(serving) as backend:
-        assert backend.read(Kind.CLOCK_READ, "now", lambda: taken.append(1) or 5) == 5
-        assert backend.derive("n", "f", None, Raw(b"[]"), lambda: taken.append(2) or 6) == 6
-    assert taken == [1, 2]
+        assert backend.derive("n", "f", "1", Raw(b"[]"), compute) == "recorded"
+    assert serving.computed == [computed]
+
+
+def test_what_raises_while_it_is_recorded_is_raised_and_not_recorded():
+    with recording() as (recorded, backend, _):
+        for act in (
+            lambda: backend.derive("n", "f", None, Raw(b"[]"), lambda: 1 / 0),
+            lambda: backend.read(Kind.CLOCK_READ, "now", lambda: 1 / 0),
+        ):
+            with pytest.raises(ZeroDivisionError):
+                act()
+    assert {event.kind for event in recorded.sink.events} == {Kind.SESSION_STARTED}
+
+
+def test_a_rerun_never_becomes_a_real_run_however_it_was_opened():
+    serving = Serving()
+    serving.value = 1
+    with served_by(serving, fails_open=True) as backend:
+        assert backend.read(Kind.CLOCK_READ, "now", refuse) == 1
+    for _ in range(2):
+        with pytest.raises(RerunStopped, match="the recorder is lost"):
+            backend.begin_call("t", "unsafe", Raw(b"{}"), is_unsafe=True)
+
+
+def test_a_served_session_is_not_written_to():
+    with served_by(Serving()) as backend:
+        backend.note("n", {})
+        backend.add_event(Kind.TOOL_PERMISSION, ToolPermission("allowed"), "c")
+        backend.report_result(ReportedResult(None, "t", Raw(b"{}"), Raw(b"1")), "hook")
 
 
 def test_a_stop_of_the_rerun_reaches_the_agent_past_its_except():
@@ -358,7 +436,7 @@ def test_a_stop_of_the_rerun_reaches_the_agent_past_its_except():
     with served_by(serving) as backend:
         for act in (
             lambda: backend.read(Kind.CLOCK_READ, "now", refuse),
-            lambda: backend.derive("n", "f", None, Raw(b"[]"), refuse),
+            lambda: backend.derive("n", "f", None, Raw(b"[]"), lambda: 1),
             lambda: backend.begin_call("t", "pure", Raw(b"{}"), is_unsafe=False),
             lambda: backend.sent(SentRequest("GET", "u", (), b"", 1)),
             lambda: backend.enter_flow("f"),
@@ -418,7 +496,7 @@ def test_a_lost_recorder_is_told_on_stderr(capsys):
         (500, b"no\nroom", "status 500: no room"),
         (404, b"", "status 404"),
         (200, b"garbage", "malformed"),
-        (200, b'{"value": 5}', "Expected `str`"),
+        (200, b'{"value": 5}', "Expected `bytes"),
         (200, b"{}", "answered without a value"),
     ],
 )
@@ -436,11 +514,10 @@ def test_a_value_without_json_form_is_given_to_the_agent_and_told():
     told: list[str] = []
     with recording() as (recorded, backend, _):
         backend._on_fault = told.append
-        assert backend.read(Kind.CLOCK_READ, "now", lambda: {1}) == {1}
+        assert backend.read(Kind.CLOCK_READ, "now", lambda: math.inf) == math.inf
+        backend.note("n", {"a": object()})
         assert backend.read(Kind.CLOCK_READ, "now", lambda: 5) == 5
-    assert told == [
-        "not recorded: read gave what has no JSON form: Encoding objects of type set is unsupported"
-    ]
+    assert told == ["not recorded: read of what has no JSON form: inf is not JSON"]
     assert [raw_value(payload_of(e).value) for e in recorded.sink.of_kind(Kind.CLOCK_READ)] == [5]
 
 
