@@ -200,7 +200,7 @@ class RemoteBackend:
                 is_durable=is_durable,
             )
 
-    def tell(self, route: str, message: type[Asked], **fields: Any) -> None:
+    def tell(self, route: str, message: type[Asked], /, **fields: Any) -> None:
         """Tell the other side something that is answered with nothing."""
         self._ask(route, message, **fields)
 
@@ -217,7 +217,7 @@ class RemoteBackend:
             self._note(f"not recorded: {what} of what has no JSON form: {error}")
             return None
 
-    def _ask(self, route: str, message: type[Asked], **fields: Any) -> Told | None:
+    def _ask(self, route: str, message: type[Asked], /, **fields: Any) -> Told | None:
         """Ask the other side; `None` where it is lost and the agent goes on."""
         if self._line.is_lost and self._fails_open and not self._is_serving:
             return None
