@@ -41,7 +41,7 @@ VARIANTS = (
     Variant(hash_seed=1, time_zone="Pacific/Kiritimati", n_cpus=1),
     Variant(hash_seed=4242, time_zone="America/St_Johns", n_cpus=2),
 )
-"""What `--prove` reruns under: other hash seeds, far zones (one half an hour off), few processors."""
+"""What `--prove` reruns under: other hash seeds, far zones (one half an hour off), few cores."""
 
 Environment = Mapping[str, Any]
 

@@ -16,11 +16,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import redrive
-
 _MARKERS = (".git", "pyproject.toml", "setup.py", "setup.cfg")
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
-_OWN_FOLDER = os.path.join(os.path.dirname(os.path.realpath(redrive.__file__)), "")
+_OWN_FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(__file__))), "")
 
 
 class AgentCode:
