@@ -235,6 +235,8 @@ class Proxy:
             raise Refusal(405, "method_not_allowed", "this route takes POST")
         try:
             answer = await handler(body)
+        except UsageError as error:  # said on purpose: the body is not what the route takes
+            raise Refusal(400, "bad_message", error.message) from None
         except Exception as error:  # noqa: BLE001 - said to both sides, without a trace
             self._on_fault(
                 f"control route {route.rest.decode()!r}: {type(error).__name__}: {error}"
