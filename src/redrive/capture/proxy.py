@@ -20,7 +20,7 @@ import msgspec
 
 from redrive.capture import passed_headers as rules
 from redrive.capture.agent_side import AgentSide, Head, Refusal
-from redrive.capture.ports import Backend, Outcome, SentRequest, ServedAnswer
+from redrive.capture.ports import HttpBackend, Outcome, SentRequest, ServedAnswer
 from redrive.capture.relay import NowNs, Outgoing, Relay, Told
 from redrive.capture.targets import api_of
 from redrive.capture.token_evidence import ask_for_tokens
@@ -74,7 +74,7 @@ class Proxy:
 
     def __init__(
         self,
-        backend: Backend,
+        backend: HttpBackend,
         upstreams: Mapping[str, str] | None = None,
         *,
         control: Control | None = None,

@@ -441,12 +441,26 @@ def test_another_fault_of_the_recorder_does_not_reach_the_client():
 def test_equal_ids_of_different_exchanges_are_different_requests():
     connection = Connection()
     connection.client(call(1, "a"), scope="x1")
-    connection.client(call(1, "b"), scope="x2")
+    (identity,) = connection.observer.from_client(json.dumps(call(1, "b")).encode(), "x2")
     connection.server(result(1, content=text("a")), scope="x1")
-    connection.observer.abandoned("x2", "the client closed its side")
+    connection.observer.gave_up([identity], "the client closed its side")
     assert [entry[:3] for entry in connection.reporter.calls()[2:]] == [
         ("returned", "a", b'{"content": [{"type": "text", "text": "a"}]}'),
         ("raised", "b", "Cancelled"),
+    ]
+
+
+def test_requests_whose_exchange_failed_are_lost_and_answered_ones_are_not():
+    connection = Connection()
+    first = connection.observer.from_client(json.dumps([call(1, "a"), call(2, "b")]).encode(), "x")
+    connection.server(result(1, content=[]), scope="x")
+    connection.observer.lost(first, "HTTP error", "status 500")
+    connection.client(call(3, "c"), request(4, "ping"), scope="x")
+    connection.client(call(3, "d"), scope="y")
+    connection.observer.lost_all("x", "ConnectionClosed", "the session was ended")
+    assert [entry[:3] for entry in connection.reporter.calls() if entry[0] == "raised"] == [
+        ("raised", "b", "HTTP error"),
+        ("raised", "c", "ConnectionClosed"),
     ]
 
 
