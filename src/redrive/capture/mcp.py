@@ -18,7 +18,8 @@ Source: Model Context Protocol 2024-11-05 to 2026-07-28; DESIGN.md §3.
 
 import threading
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -75,14 +76,22 @@ class McpObserver:
         reporter: who is told.
         effects: tool → effect class, declared by the user; an undeclared tool is unsafe, whatever
             its hints say.
+        is_fail_closed: whether a `StoreError` of the reporter is raised, so that what could not be
+            recorded is not passed on.
     """
 
     def __init__(
-        self, server: str, reporter: Reporter, effects: Mapping[str, str] | None = None
+        self,
+        server: str,
+        reporter: Reporter,
+        effects: Mapping[str, str] | None = None,
+        *,
+        is_fail_closed: bool = False,
     ) -> None:
         self._server = server
         self._reporter = reporter
         self._effects = effects or {}
+        self._is_fail_closed = is_fail_closed
         self._lock = threading.RLock()
         self._calls = Calls()
         self._asked: dict[Side, dict[Id, Message]] = {side: {} for side in Side}
@@ -100,7 +109,7 @@ class McpObserver:
         session or an exchange of HTTP, or empty, the connection.
 
         Raises:
-            StoreError: of a reporter that is fail-closed; the message must not be passed on.
+            StoreError: with `is_fail_closed`; the message must not be passed on.
         """
         return self._take(Side.CLIENT, data, scope)
 
@@ -113,18 +122,18 @@ class McpObserver:
 
     def skipped(self, side: str, n_bytes: int, reason: str) -> None:
         """Take that a message was passed on which is not observed, such as one that is too long."""
-        with self._lock:
+        with self._guarded():
             self._damage(Side(side), n_bytes, reason, b"")
 
     def gave_up(self, identities: Iterable[Id], reason: str) -> None:
         """Take that the client wants no answer any more, which it said by leaving."""
-        with self._lock:
+        with self._guarded():
             for identity in identities:
                 self._cancel(Side.CLIENT, identity, reason)
 
     def lost(self, identities: Iterable[Id], type_name: str, reason: str) -> None:
         """Take that no answer comes any more to requests; those that were answered stay so."""
-        with self._lock:
+        with self._guarded():
             for identity in identities:
                 call = self._calls.take(identity)
                 if self._asked[Side.CLIENT].pop(identity, None) is not None and call is not None:
@@ -133,13 +142,13 @@ class McpObserver:
 
     def lost_all(self, scope: str, type_name: str, reason: str) -> None:
         """Take that no answer comes any more to what was asked in a scope."""
-        with self._lock:
+        with self._guarded():
             identities = [asked for asked in self._asked[Side.CLIENT] if asked[2] == scope]
             self.lost(identities, type_name, reason)
 
     def closed(self, reason: str) -> None:
         """Take the end of the connection; what is unanswered ends with it. Idempotent."""
-        with self._lock:
+        with self._guarded():
             if self._is_closed:
                 return
             self._is_closed = True
@@ -157,7 +166,7 @@ class McpObserver:
 
     def _take(self, side: Side, data: bytes, scope: str) -> tuple[Id, ...]:
         requests: list[Id] = []
-        with self._lock:
+        with self._guarded():
             try:
                 if data.strip() and not self._is_closed:
                     for message in parse_messages(data, scope):
@@ -169,6 +178,18 @@ class McpObserver:
             except Exception as error:  # noqa: BLE001 - garbage is passed on, never fatal
                 self._damage(side, len(data), f"{type(error).__name__}: {error}", data)
         return tuple(requests)
+
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        """Hold the lock, and keep what the reporter raises from whoever passes messages on."""
+        try:
+            with self._lock:
+                yield
+        except StoreError:
+            if self._is_fail_closed:
+                raise
+        except Exception:  # noqa: BLE001 - a reporter that fails says so itself
+            return
 
     def _see(self, side: Side, message: Message, n_bytes: int) -> None:
         counted = message.method or message.shape.value

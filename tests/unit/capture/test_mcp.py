@@ -423,18 +423,23 @@ def test_a_call_whose_answer_may_be_among_garbage_has_no_known_result():
     assert connection.reporter.notes("damage")[0]["bytes"] == 70_000_000
 
 
-def test_a_recorder_that_is_fail_closed_is_heard():
-    connection = Connection()
+def test_a_recorder_that_must_not_fail_is_heard():
+    connection = Connection(is_fail_closed=True)
     connection.reporter.error = StoreError("disk full")
     with pytest.raises(StoreError):
         connection.client(call(1, "a"))
+    with pytest.raises(StoreError):
+        connection.observer.closed("over")
 
 
-def test_another_fault_of_the_recorder_does_not_reach_the_client():
+@pytest.mark.parametrize("error", [StoreError("disk full"), RuntimeError("a fault of ours")])
+def test_a_recorder_that_fails_does_not_reach_the_client(error: Exception):
     connection = Connection()
-    connection.reporter.error = RuntimeError("a fault of ours")
-    connection.client(call(1, "a"))
-    assert "a fault of ours" in connection.reporter.notes("damage")[0]["reason"]
+    connection.reporter.error = error
+    connection.client(call(1, "a"), request(2, "tools/list"))
+    connection.server(result(1, content=[]), result(2, tools=[]), b"garbage")
+    connection.observer.closed("over")
+    assert connection.reporter.told == []
 
 
 # --- exchanges that stand alone ----------------------------------------------------------------
