@@ -18,7 +18,6 @@ the caller or the input is wrong. `EXIT_CODES` in `redrive.cli.exits` gives each
     EffectDenied (BaseException)  an agent's `except Exception` cannot swallow it
     RerunStopped (BaseException)  an agent asked for something else than the record holds
     PurityFault  (BaseException)  a policy reached for a clock, dice, a file, the network, …
-    RerunStopped (BaseException)  an agent asked for something else than its record holds
 
 This module knows no other module of redrive.
 """
@@ -140,7 +139,8 @@ class EffectDenied(BaseException):
 class RerunStopped(BaseException):
     """An agent that runs again asked for something else than the record holds, or the end came.
 
-    Not an `Exception`, so the agent cannot swallow it and go on.
+    Not an `Exception`, so the agent cannot swallow it and go on. What differs is in the rerun's
+    report; the message is one line of it.
     """
 
 
@@ -156,10 +156,3 @@ class PurityFault(BaseException):
         super().__init__(f"{where}: {what}" if where else what)
         self.what = what
         self.where = where
-
-
-class RerunStopped(BaseException):
-    """A rerun met its first difference; not an `Exception`, so agent code cannot swallow it.
-
-    What differs is in the rerun's report; the message is one line of it.
-    """

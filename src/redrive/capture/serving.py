@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from redrive import canonical
@@ -263,11 +264,18 @@ class ServingBackend:
         """Serve a recorded derived value, after the agent's own function computed it again."""
         with self._lock:
             flow = self._tracker.of_act(lambda: self._deriving(name, function))
-            command = self._step(AskValue(flow.name, name, function, version, inputs))
+            asked = AskValue(flow.name, name, function, version, inputs)
+            before = self._state
+            command = self._step(asked)
+            if isinstance(command, Recompute):
+                self._state = before  # until it is computed: what it reads comes first
         if isinstance(command, Recompute):
-            told = _recompute(command.value, flow.name, compute)
+            told = _recompute(command.value, asked, compute)
             with self._lock:
-                command = self._step(told)
+                command = self._step(asked)  # meanwhile another thread may have asked the same
+                if isinstance(command, Recompute):
+                    told = msgspec.structs.replace(told, recorded=command.value)
+                    command = self._step(told)
         if not isinstance(command, Serve) or not isinstance(command.item, RecordedValue):
             raise TypeError("a derived value is served by a recorded one")
         flow.last_node = command.item.node_id
@@ -321,11 +329,12 @@ def _api_of(request: SentRequest) -> str | None:
     return find_api(request.method, request.url)
 
 
-def _recompute(value: RecordedValue, flow: str, compute: Callable[[], Any]) -> Recomputed:
+def _recompute(value: RecordedValue, asked: AskValue, compute: Callable[[], Any]) -> Recomputed:
+    """Compute again; what is no `Exception` passes through, and nothing was asked."""
     try:
-        return Recomputed(value, flow, raw_of(compute()))
+        return Recomputed(value, asked, raw_of(compute()))
     except Exception as error:  # noqa: BLE001 - whatever it raised, it did not while recording
-        return Recomputed(value, flow, Raw(b"null"), f"{type(error).__name__}: {error}")
+        return Recomputed(value, asked, Raw(b"null"), f"{type(error).__name__}: {error}")
 
 
 def _decode(value: Raw | UnsetType) -> Any:

@@ -124,6 +124,8 @@ def describe_miss(
             return _describe_call(plain, state, ask, reader)
         case AskValue() as ask, RecordedValue() as item if miss.what is What.INPUT:
             return _describe_inputs(plain, ask, item, reader)
+        case AskValue() as ask, RecordedValue() as item if (ask.name, ask.function) == item.key:
+            return _at(plain, _Spot(f"{ask.function} version", None, item.version, ask.version))
         case Recomputed() as ask, RecordedValue() as item:
             return _describe_value(plain, ask, item, reader)
         case _:
@@ -312,8 +314,6 @@ def _describe_inputs(
     plain: RerunDivergence, ask: AskValue, item: RecordedValue, reader: EventReader
 ) -> RerunDivergence:
     derived: Derived = payload_of(next(iter(reader.read_events((item.seq,)))))
-    if derived.version != ask.version:
-        return _at(plain, _Spot("version", None, derived.version, ask.version))
     assert not isinstance(derived.inputs, UnsetType)  # noqa: S101 - it has a digest
     spot = find_spot(bytes(derived.inputs), bytes(ask.inputs))
     found = plain if spot is None else _at(plain, msgspec.structs.replace(spot, offset=None))
@@ -327,6 +327,9 @@ def _describe_value(
 ) -> RerunDivergence:
     derived: Derived = payload_of(next(iter(reader.read_events((item.seq,)))))
     recorded = canonical.decode_value(bytes(msgspec.json.encode(derived.value)))
+    if ask.asked.version != item.version:
+        reason = f"the function is another version: {ask.asked.version}, recorded {item.version}"
+        plain = msgspec.structs.replace(plain, reason=reason)
     if ask.error is not None:
         found = f"raised {ask.error}"
         return _at(plain, _Spot(item.function, None, _show(recorded), found))
@@ -363,10 +366,10 @@ def _show_ask(ask: Ask | None) -> Any:
             return f"{ask.method} {ask.path}"
         case AskCall():
             return {"tool": ask.tool, "arguments": _show(arguments_value(ask.arguments, None))}
-        case AskValue() | Recomputed():
-            function = ask.function if isinstance(ask, AskValue) else ask.recorded.function
-            name = ask.name if isinstance(ask, AskValue) else ask.recorded.name
-            return f"{name} = {function}(…)"
+        case AskValue():
+            return f"{ask.name} = {ask.function}(…)"
+        case Recomputed():
+            return f"{ask.asked.name} = {ask.asked.function}(…)"
         case AskEnd() | None:
             return "the end"
         case _ as never:

@@ -89,11 +89,14 @@ class CodeDigests(msgspec.Struct, frozen=True):
         return CodeState.EQUAL if self.recorded == self.now else CodeState.CHANGED
 
 
-def judge_miss(miss: Miss | None, code: CodeState) -> Finding:
-    """Say what the first difference means; none is `IDENTICAL`."""
+def judge_miss(miss: Miss | None, code: CodeState, *, is_live: bool = False) -> Finding:
+    """Say what the first difference means; none is `IDENTICAL`.
+
+    With a live model other decisions are expected, and what they ask for may not be in the record.
+    """
     if miss is None:
         return Finding.IDENTICAL
-    if miss.is_unrecorded or miss.lack is not None:
+    if is_live or miss.is_unrecorded or miss.lack is not None:
         return Finding.GAP
     while_equal, otherwise = MEANINGS[miss.what]
     return while_equal if code is CodeState.EQUAL else otherwise

@@ -241,7 +241,7 @@ def _take_live_request(state: RerunState, ask: AskExchange) -> _Next:
     moved = msgspec.structs.replace(
         flow, n_exchanges=place + 1, n_reads=n_reads, n_asked=flow.n_asked + 1
     )
-    return _advance(state, ask.flow, moved, "live"), AskLive(moved.n_asked, expected)
+    return _advance(state, ask.flow, moved, "live"), AskLive(ask.flow, moved.n_asked, expected)
 
 
 def _is_whole(exchange: RecordedExchange) -> bool:
@@ -367,10 +367,12 @@ def _take_value(state: RerunState, ask: AskValue) -> _Next:
         return _differ(state, What.VALUE, ask.flow, ask, left, is_unrecorded=left is None)
     if value.lack is not None:
         return _differ(state, What.UNSERVABLE, ask.flow, ask, value, lack=value.lack)
-    if value.inputs != value_digest(ask.inputs) or value.version != ask.version:
+    if value.inputs != value_digest(ask.inputs):
         return _differ(state, What.INPUT, ask.flow, ask, value)
     flow = _use(state, ask.flow, key)
     if not state.options.recompute:
+        if value.version != ask.version:  # whether it would give the same is not known
+            return _differ(state, What.VALUE, ask.flow, ask, value)
         return _serve(state, ask.flow, flow, "values", value)
     return _advance(state, ask.flow, flow, "values"), Recompute(value)
 

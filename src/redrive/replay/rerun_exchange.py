@@ -66,9 +66,14 @@ class Recomputed(msgspec.Struct, frozen=True, gc=False):
     """The agent's own function gave this for the recorded inputs; `error` where it raised."""
 
     recorded: RecordedValue
-    flow: str
+    asked: AskValue
     value: Raw
     error: str | None = None
+
+    @property
+    def flow(self) -> str:
+        """Which flow of execution."""
+        return self.asked.flow
 
 
 class AskEnd(msgspec.Struct, frozen=True, gc=False):
@@ -134,6 +139,7 @@ class Recompute(msgspec.Struct, frozen=True):
 class AskLive(msgspec.Struct, frozen=True):
     """Send the request to the live model; `recorded` is the request at this place, if any."""
 
+    flow: str
     step: int
     recorded: RecordedExchange | None
 
