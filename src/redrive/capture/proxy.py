@@ -21,7 +21,7 @@ import msgspec
 from redrive.capture import passed_headers as rules
 from redrive.capture.agent_side import AgentSide, Head, Refusal
 from redrive.capture.exchanges import find_api
-from redrive.capture.ports import Backend, Outcome, SentRequest, ServedAnswer
+from redrive.capture.ports import HttpBackend, Outcome, SentRequest, ServedAnswer
 from redrive.capture.relay import NowNs, Outgoing, Relay, Told
 from redrive.capture.token_evidence import ask_for_tokens
 from redrive.capture.upstream import Upstream, UpstreamPool, parse_upstream
@@ -74,7 +74,7 @@ class Proxy:
 
     def __init__(
         self,
-        backend: Backend,
+        backend: HttpBackend,
         upstreams: Mapping[str, str] | None = None,
         *,
         control: Control | None = None,
