@@ -139,7 +139,8 @@ class EffectDenied(BaseException):
 class RerunStopped(BaseException):
     """An agent that runs again asked for something else than the record holds, or the end came.
 
-    Not an `Exception`, so the agent cannot swallow it and go on.
+    Not an `Exception`, so the agent cannot swallow it and go on. What differs is in the rerun's
+    report; the message is one line of it.
     """
 
 

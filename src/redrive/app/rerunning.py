@@ -6,6 +6,7 @@ what differs is decided in the core. Who runs a command is plugged in (`CommandR
 Source: issue "The recorder" §5.
 """
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from typing import Any, Protocol
@@ -17,8 +18,7 @@ from redrive import canonical
 from redrive.app.opening import mode_of, open_session
 from redrive.app.rerun_model import LiveModel
 from redrive.app.shadowing import open_model
-from redrive.capture.ports import SentRequest, ServedAnswer
-from redrive.capture.serving import AskModel, ServingBackend
+from redrive.capture.serving import ServingBackend
 from redrive.compare.rerun_difference import describe_miss
 from redrive.compare.rerun_document import (
     AgentEnd,
@@ -31,7 +31,7 @@ from redrive.compare.rerun_document import (
 from redrive.errors import IneligibleError, RerunStopped
 from redrive.models.options import ModelOptions
 from redrive.record.event import Event
-from redrive.replay.rerun_exchange import AskLive, RerunOptions
+from redrive.replay.rerun_exchange import RerunOptions
 from redrive.replay.rerun_items import RerunRecord
 from redrive.replay.rerun_record import find_seamless, read_rerun
 from redrive.stores.port import Store
@@ -41,7 +41,7 @@ VARIANTS = (
     Variant(hash_seed=1, time_zone="Pacific/Kiritimati", n_cpus=1),
     Variant(hash_seed=4242, time_zone="America/St_Johns", n_cpus=2),
 )
-"""What `--prove` reruns under: other hash seeds, far zones (one half an hour off), few processors."""
+"""What `--prove` reruns under: other hash seeds, far time zones, few processors."""
 
 Environment = Mapping[str, Any]
 
@@ -70,9 +70,13 @@ class CommandRunner(Protocol):
     """Runs a command without network, whose HTTP on loopback reaches a backend."""
 
     def __call__(
-        self, command: Sequence[str], backend: ServingBackend, variant: Variant
+        self,
+        command: Sequence[str],
+        backend: ServingBackend,
+        variant: Variant,
+        stop: threading.Event,
     ) -> CommandEnd:
-        """Run it to its end.
+        """Run it to its end; once `stop` is set, the rest of it is not wanted.
 
         Raises:
             ContainmentError: the sandbox is not proven here; nothing ran.
@@ -134,10 +138,9 @@ class RerunCase(msgspec.Struct, frozen=True):
         return value if isinstance(value, dict) else None
 
     @property
-    def is_intercepted(self) -> bool:
+    def is_in_process(self) -> bool:
         """Whether it was recorded inside the agent, where threads and tasks tell flows."""
-        started = self.session.started
-        return started is not None and started.captures.get("clock") == "captured"
+        return (self.environment or {}).get("recorded_by") != "proxy"
 
 
 def open_case(store: Store, name: str) -> RerunCase:
@@ -201,7 +204,7 @@ def read_artefact(store: Store, digest: str) -> bytes:
 
 
 def _serve(
-    case: RerunCase, request: RerunRequest, live: LiveModel | None, *, can_read: bool = True
+    case: RerunCase, request: RerunRequest, live: LiveModel | None, on_stop: Callable[[], None]
 ) -> _Served:
     reader = case.session.reader
 
@@ -209,22 +212,16 @@ def _serve(
         event: Event = next(iter(reader.read_events((seq,))))
         return event
 
-    ask: dict[str, AskModel] = {}
-    if live is not None:
-
-        def ask_model(sent: SentRequest, asked: AskLive) -> ServedAnswer:
-            return live.answer(sent, asked)
-
-        ask["ask_model"] = ask_model
     backend = ServingBackend(
         case.recorded,
         read_event=read_event,
         read_artefact=lambda digest: read_artefact(case.store, digest),
         options=RerunOptions(
-            recompute=request.recompute, is_live=live is not None, can_read=can_read
+            recompute=request.recompute, is_live=live is not None, can_read=case.is_in_process
         ),
-        by_context=case.is_intercepted,
-        **ask,
+        by_context=case.is_in_process,
+        ask_model=None if live is None else live.answer,
+        on_stop=on_stop,
     )
     return _Served(case, backend, live)
 
@@ -263,7 +260,8 @@ def rerun_function(
     """
     case = open_case(store, request.session)
     with ExitStack() as stack:
-        served = _serve(case, request, _open_live(stack, case, request, variables))
+        live = _open_live(stack, case, request, variables)
+        served = _serve(case, request, live, lambda: None)
         value, end = None, AgentEnd("returned")
         try:
             value = fn(served.backend)
@@ -287,7 +285,7 @@ def rerun_command(
     runner: CommandRunner,
     *,
     variables: Mapping[str, str],
-    prove: Callable[[RerunCase], None] | None = None,
+    prove: Callable[[RerunCase], str],
 ) -> RerunReport:
     """Run a command again in the sandbox, everything from outside served.
 
@@ -296,7 +294,8 @@ def rerun_command(
         request: what is asked.
         runner: runs the command.
         variables: where API keys of a live model are looked up.
-        prove: writes the basis into the session; called where `request.prove` is met.
+        prove: writes the basis into the session and gives its new head; called where reruns under
+            every variant were identical.
 
     Raises:
         IneligibleError, UsageError: see `open_case`.
@@ -310,9 +309,9 @@ def rerun_command(
     if request.prove and document.identical:
         runs = [_run_once(case, request, runner, None, variant) for variant in VARIANTS]
         document = with_proof(document, runs)
-        is_proved = document.proof is not None and document.proof.basis is not None
-        if is_proved and prove is not None:
-            prove(case)
+        if document.proof is not None and document.proof.basis is not None:
+            note = f"the basis is written into the session; its head is now {prove(case)}"
+            document = msgspec.structs.replace(document, notes=(*document.notes, note))
     return RerunReport(document)
 
 
@@ -323,15 +322,16 @@ def _run_once(
     live: LiveModel | None,
     variant: Variant,
 ) -> RerunDocument:
-    served = _serve(case, request, live, can_read=case.is_intercepted)
-    end = runner(request.command, served.backend, variant)
+    stop = threading.Event()
+    served = _serve(case, request, live, stop.set)
+    end = runner(request.command, served.backend, variant, stop)
     facts = RerunFacts(
         head=case.session.row.head,
         agent=AgentEnd("exited", end.error, end.exit_code),
         recorded_environment=case.environment,
         environment=end.environment,
         model=request.model,
-        is_reading=case.is_intercepted and end.has_read,
+        is_reading=case.is_in_process and end.has_read,
         variant=variant,
         isolation=end.isolation,
         notes=end.notes,

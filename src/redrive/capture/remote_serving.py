@@ -87,8 +87,11 @@ async def answer_control(
         return _INTERNAL_ERROR, f"{type(error).__name__}\n".encode()
 
 
-class _MustTakeError(Exception):
-    """The backend wants the real value, and only the agent can take it."""
+class _MustTakeError(BaseException):
+    """The backend wants the real value, and only the agent can take it.
+
+    Not an `Exception`: a backend that computes again would take that for the computation's own.
+    """
 
 
 def _refuse_taking() -> Any:

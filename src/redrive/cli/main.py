@@ -32,6 +32,7 @@ VERBS = {
     "doctor": ("redrive.cli.verbs.store", "Check the installation and its plug-ins."),
     "shadow": ("redrive.cli.verbs.shadow", "Let a model decide again on recorded evidence."),
     "investigate": ("redrive.cli.verbs.shadow", "Audit, shadow, compare, and give the verdict."),
+    "rerun": ("redrive.cli.verbs.rerun", "Run an agent's own code again on what was recorded."),
     "policy": ("redrive.cli.verbs.policy", "Test a policy on history before anyone meets it."),
     "diff": ("redrive.cli.verbs.shadow", "Compare two recorded sessions, decision by decision."),
 }

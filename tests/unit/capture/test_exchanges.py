@@ -164,7 +164,9 @@ def test_content_encodings_are_undone(encoding: str, data: bytes) -> None:
 def test_encodings_are_undone_in_the_order_opposite_to_the_headers() -> None:
     headers = (("content-encoding", "gzip, ZSTD"), ("content-encoding", "identity"))
     assert encodings_of(headers) == ("gzip", "zstd")
-    assert decode_content(zstandard.compress(gzip.compress(b"a", mtime=0)), ("gzip", "zstd")) == b"a"
+    assert (
+        decode_content(zstandard.compress(gzip.compress(b"a", mtime=0)), ("gzip", "zstd")) == b"a"
+    )
 
 
 @pytest.mark.parametrize(("encoding", "data"), [("gzip", b"x"), ("zstd", b"x"), ("br", b"")])
