@@ -74,7 +74,8 @@ class SeenCall:
         (end,) = self.ends
         return end
 
-    def returned(self, result: Raw) -> None:
+    def returned(self, result: Raw, *, is_error: bool = False) -> None:
+        assert not is_error
         self.ends.append(("returned", bytes(result)))
 
     def returned_unknown(self, type_name: str) -> None:
@@ -102,6 +103,7 @@ class FakeBackend:
         self.exchanges: list[SeenExchange] = []
         self.calls: list[SeenCall] = []
         self.derived: list[SeenDerived] = []
+        self.reads: list[tuple[Kind, str, Any]] = []
         self.is_serving = False
         self.answers: list[ServedAnswer] = []
         self.results: list[ServedResult] = []
@@ -117,7 +119,9 @@ class FakeBackend:
         return self.exchanges[-1]
 
     def read(self, kind: Kind, name: str, take: Callable[[], Any]) -> Any:
-        return self.values.pop(0) if self.is_serving else take()
+        value = self.values.pop(0) if self.is_serving else take()
+        self.reads.append((kind, name, value))
+        return value
 
     def begin_call(
         self, tool: str, effect: str, arguments: Raw, *, is_unsafe: bool, seam: str = "tool"

@@ -21,7 +21,7 @@ from redrive.app.confined_agent import (
     Variation,
     run_agent_async,
 )
-from redrive.app.rerunning import CommandEnd
+from redrive.app.rerun_serving import CommandEnd
 from redrive.capture.agent_code import find_root
 from redrive.capture.manifest import digest_code
 from redrive.capture.proxy import CONTROL, Proxy
@@ -41,7 +41,7 @@ Handler = Callable[[bytes], Awaitable[bytes]]
 
 
 class ConfinedRerun:
-    """Runs commands for a rerun; see `redrive.app.rerunning.CommandRunner`.
+    """Runs commands for a rerun; see `redrive.app.rerun_serving.CommandRunner`.
 
     Args:
         cwd: the agent's folder.

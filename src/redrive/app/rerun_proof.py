@@ -7,7 +7,7 @@ import time
 
 import msgspec
 
-from redrive.app.rerunning import RerunCase
+from redrive.app.rerun_serving import RerunCase
 from redrive.record.event import Event, Kind, Source, dump_payload
 from redrive.stores.port import Store
 

@@ -87,7 +87,8 @@ class Recorder:
         self._limits = limits
         self._on_fault = on_fault
         self._pid = getpid()
-        self._lock = threading.Lock()
+        # A finaliser or a signal handler of the agent may put, in a thread that is in a put.
+        self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._queue: list[_Put] = []
         self._n_queued = self._n_put = self._n_durable = self._n_lost = 0
@@ -159,14 +160,13 @@ class Recorder:
         else:
             self._drop_in_child(len(events))
         if self._fault is not None:
-            self._after_fault(is_raised=self.is_fail_closed)
+            self._after_fault()
 
     def flush(self) -> None:
-        """Wait until all that was put so far is durable.
+        """Wait until all that was put so far is durable, or `fault` says why it never will be.
 
         Raises:
-            StoreError: nothing is recorded any more; also without `is_fail_closed`, since who asks
-                must not take it for durable.
+            StoreError: with `is_fail_closed`, once nothing is recorded any more.
         """
         if getpid() == self._pid:
             with self._changed:
@@ -174,7 +174,7 @@ class Recorder:
         else:
             self._drop_in_child(0)
         if self._fault is not None:
-            self._after_fault(is_raised=True)
+            self._after_fault()
 
     def close(self) -> None:
         """Write what waits, end the recording and its thread; idempotent, nothing in a child.
@@ -190,7 +190,7 @@ class Recorder:
             self._changed.notify_all()
         self._thread.join()
         if self._fault is not None:
-            self._after_fault(is_raised=self.is_fail_closed)
+            self._after_fault()
 
     def _close_at_exit(self) -> None:
         with contextlib.suppress(StoreError):  # it was told of
@@ -199,14 +199,14 @@ class Recorder:
     # --- with the condition held
 
     def _queue_up(self, put: _Put) -> None:
-        n_before = self._n_queued
+        count = len(put[0])
         self._queue.append(put)
-        self._n_queued = n_after = n_before + len(put[0])
+        self._n_queued += count
         self._held_bytes += put[2]
-        if not n_before:
+        if len(self._queue) == 1:
             self._began_s = monotonic()
             self._changed.notify_all()
-        elif n_before < self._limits.max_events <= n_after:
+        elif self._n_queued - count < self._limits.max_events <= self._n_queued:
             self._changed.notify_all()
 
     def _wait_for_room(self, size: int) -> None:
@@ -250,13 +250,13 @@ class Recorder:
             self._fault, self._n_lost, self._is_told = (_IN_CHILD, time_ns()), 0, False
         self._n_lost += n_events
 
-    def _after_fault(self, *, is_raised: bool) -> None:
+    def _after_fault(self) -> None:
         fault = self.fault
         if fault is None:
             return
         if not self._is_told and not (self._thread.is_alive() and getpid() == self._pid):
             self._tell(fault)  # else the recorder's thread tells, when it knows what is lost
-        if is_raised:
+        if self.is_fail_closed:
             raise StoreError(f"not recorded: {fault.message}")
 
     def _tell(self, fault: RecordingFault) -> None:

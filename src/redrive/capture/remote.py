@@ -370,9 +370,9 @@ class _RemoteCall:
         self._backend = backend
         self._handle = handle
 
-    def returned(self, result: Raw) -> None:
+    def returned(self, result: Raw, *, is_error: bool = False) -> None:
         """Take the result as JSON."""
-        self._tell(result=bytes(result))
+        self._tell(result=bytes(result), is_error=is_error)
 
     def returned_unknown(self, type_name: str) -> None:
         """Take that the result has no JSON form."""

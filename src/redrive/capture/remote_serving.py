@@ -251,7 +251,7 @@ class _Server:
         texts = tuple(parse_text(text) for text in asked.error or (asked.unknown or b"",))
         observer = self._calls.get(asked.handle, is_last=True)
         if result is not None:
-            observer.returned(result)
+            observer.returned(result, is_error=asked.is_error)
         elif asked.error is not None:
             observer.raised(*texts)
         else:

@@ -102,6 +102,7 @@ class AskedReturned(Asked, frozen=True, kw_only=True):
 
     handle: _Number
     result: bytes | None = None
+    is_error: bool = False
     unknown: _Text | None = None
     error: tuple[_Text, _Text] | None = None
 

@@ -10,6 +10,7 @@ import functools
 import hashlib
 import inspect
 import os
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from types import CodeType, MappingProxyType, TracebackType
 from typing import Any, TypeVar, overload
@@ -17,7 +18,9 @@ from typing import Any, TypeVar, overload
 from msgspec import UNSET, Raw
 
 from redrive import canonical
-from redrive.capture import tools, transports
+from redrive.capture import dice, tools, transports
+from redrive.capture.clock import Clock
+from redrive.capture.dice import Dice
 from redrive.capture.json_values import comparable
 from redrive.capture.ports import Backend
 from redrive.capture.route import Route, parse_route
@@ -53,8 +56,8 @@ class AgentSession:
         self._route = parse_route(os.environ) if route is None else route
         self._on_end = on_end
         self._tools: dict[str, str] = {}
-        # SEAM: clock and dice. `self.clock = Clock(backend)`, `self.random = Dice(backend)` and the
-        # methods `uuid4`, `token_hex`, `urandom` come here with capture/clock.py, capture/dice.py.
+        self._clock = Clock(backend)
+        self._dice = Dice(backend)
 
     @property
     def id(self) -> str:
@@ -65,6 +68,40 @@ class AgentSession:
     def tools(self) -> Mapping[str, str]:
         """The tools declared so far: name → effect."""
         return MappingProxyType(self._tools)
+
+    @property
+    def clock(self) -> Clock:
+        """A clock whose reads are in the record: `session.clock.time()`, `.now(tz)`."""
+        return self._clock
+
+    @property
+    def random(self) -> Dice:
+        """Dice whose draws are in the record: a `random.Random` of the session's own."""
+        return self._dice
+
+    def uuid4(self) -> uuid.UUID:
+        """Draw a random UUID."""
+        return dice.uuid4(self._backend)
+
+    def token_bytes(self, nbytes: int | None = None) -> bytes:
+        """Draw random bytes, as `secrets.token_bytes`."""
+        return dice.token_bytes(self._backend, nbytes)
+
+    def token_hex(self, nbytes: int | None = None) -> str:
+        """Draw random bytes as hexadecimal text, as `secrets.token_hex`."""
+        return dice.token_hex(self._backend, nbytes)
+
+    def token_urlsafe(self, nbytes: int | None = None) -> str:
+        """Draw random bytes as URL-safe text, as `secrets.token_urlsafe`."""
+        return dice.token_urlsafe(self._backend, nbytes)
+
+    def randbelow(self, exclusive_upper_bound: int) -> int:
+        """Draw an integer from 0 up, below a bound, as `secrets.randbelow`."""
+        return dice.randbelow(self._backend, exclusive_upper_bound)
+
+    def urandom(self, size: int) -> bytes:
+        """Draw random bytes of the operating system, as `os.urandom`."""
+        return dice.urandom(self._backend, size)
 
     def transport(self, inner: Any = None, *, library: str = "httpx2") -> Any:
         """Make a transport for a client of one's own; see `http_client` for a whole client.

@@ -4,6 +4,7 @@ Knows secrets as texts. Must not know rules. A password that stands behind its n
 alone in the next is found there too, and its marks name the rule that found it first.
 """
 
+import json
 import re
 from collections.abc import Iterator
 
@@ -33,6 +34,7 @@ class KnownSecrets:
         self.secrets: dict[str, str] = {}
         self._rules: dict[str, str] = {}
         self._pattern: re.Pattern[str] | None = None
+        self._whole: re.Pattern[bytes] | None = None
         self._needles: list[bytes] = []
 
     def learn(self, rule: str, secret: str) -> str:
@@ -41,7 +43,7 @@ class KnownSecrets:
         for text in _pieces(secret):
             if text not in self.secrets and _is_distinct(text):
                 self.secrets[text] = first
-                self._pattern = None
+                self._pattern = self._whole = None
                 self._needles.append(_needle(text))
         return first
 
@@ -52,6 +54,13 @@ class KnownSecrets:
         if _SPELLED.search(data) is not None:
             return True
         return any(needle in data for needle in self._needles)
+
+    def is_in(self, data: bytes) -> bool:
+        """Say whether JSON or text holds one of them, spelled plainly or as JSON spells it."""
+        if self._whole is None:
+            spelled = (json.dumps(secret, ensure_ascii=False)[1:-1] for secret in self.secrets)
+            self._whole = re.compile("|".join(map(re.escape, spelled)).encode())
+        return bool(self.secrets) and self._whole.search(data) is not None
 
     def find(self, text: str) -> Iterator[Span]:
         """Yield where they stand, spelled plainly."""

@@ -22,6 +22,7 @@ from redrive.stores.database import BUSY_TIMEOUT_MS, Database, open_database
 from redrive.stores.policies import SqlitePolicyTables
 from redrive.stores.port import Fault, Recorder, SessionRow, SourceRow, Verification, Whole
 from redrive.stores.recording_lock import find_recorder
+from redrive.stores.rewriting import SqliteRewriting
 from redrive.stores.rows import CatalogueRow, ProjectionRow, next_id, put_row
 from redrive.stores.schema import migrate
 from redrive.stores.segments import (
@@ -89,6 +90,11 @@ class SqliteStore:
     def policies(self) -> SqlitePolicyTables:
         """What the store keeps of policies."""
         return SqlitePolicyTables(self._database)
+
+    @property
+    def rewriting(self) -> SqliteRewriting:
+        """What removes content that was replaced."""
+        return SqliteRewriting(self._database, self._texts)
 
     def close(self) -> None:
         """Release the store."""

@@ -130,6 +130,14 @@ def test_half_an_answer_is_an_error_that_says_who_ended_it(outcome: str, words: 
     assert words in error.payload.message
 
 
+def test_an_answer_that_is_whole_is_one_although_the_agent_closed_the_stream_behind_it() -> None:
+    chunk = {"choices": [{"index": 0, "delta": {"content": "7"}, "finish_reason": "stop"}]}
+    data = f"data: {json.dumps(chunk)}\n\n".encode()
+    (response,) = facts(data, Wire("x1", status=200, outcome="cancelled"))
+    assert (response.kind, response.payload.text) == (Kind.MODEL_RESPONSE, "7")
+    assert response.payload.wire.outcome == "cancelled"
+
+
 def test_no_answer_is_an_error_with_what_failed() -> None:
     (error,) = facts(b"", Wire("x1", outcome="failed"), message="ConnectError")
     assert (error.payload.status, error.payload.message) == (None, "ConnectError")

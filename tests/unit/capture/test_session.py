@@ -48,6 +48,41 @@ def test_the_route_comes_from_the_environment(
     transport.close()
 
 
+# --- clock and dice ------------------------------------------------------------------------------
+
+
+def test_clock_and_dice_are_those_of_the_session_and_served_in_a_rerun(
+    session: AgentSession, backend: FakeBackend
+) -> None:
+    def read() -> list[Any]:
+        return [
+            session.clock.time(),
+            session.random.uniform(0.1, 0.5),
+            session.uuid4(),
+            session.token_bytes(4),
+            session.token_hex(4),
+            session.token_urlsafe(),
+            session.randbelow(2**70),
+            session.urandom(4),
+        ]
+
+    live = read()
+    assert [(kind.value, name) for kind, name, _ in backend.reads] == [
+        ("clock.read", "time.time"),
+        ("prng.read", "random.uniform(0.1, 0.5)"),
+        ("prng.read", "uuid.uuid4"),
+        ("prng.read", "secrets.token_bytes(4)"),
+        ("prng.read", "secrets.token_hex(4)"),
+        ("prng.read", "secrets.token_urlsafe"),
+        ("prng.read", f"secrets.randbelow({2**70})"),
+        ("prng.read", "os.urandom(4)"),
+    ]
+    backend.is_serving = True
+    backend.values = [value for _, _, value in backend.reads]
+    assert read() == live
+    assert (session.clock, session.random) == (session.clock, session.random)
+
+
 # --- derive --------------------------------------------------------------------------------------
 
 

@@ -31,7 +31,7 @@ def rerun_verb(ctx: click.Context, /, as_json: bool, **fields: Any) -> int:  # n
 
     from redrive.app.rerun_confined import ConfinedRerun
     from redrive.app.rerun_proof import write_basis
-    from redrive.app.rerunning import RerunRequest, rerun_command
+    from redrive.app.rerun_serving import RerunRequest, rerun_command
     from redrive.compare.rerun_document import dump_rerun
     from redrive.reports.rerun import rerun_lines
     from redrive.stores.locate import find_cwd
