@@ -17,6 +17,7 @@ from msgspec import Raw
 from redrive import canonical
 from redrive.app.opening import mode_of, open_session
 from redrive.app.rerun_model import LiveModel
+from redrive.app.rerun_reading import SharedReader, read_artefact
 from redrive.app.shadowing import open_model
 from redrive.capture.serving import ServingBackend
 from redrive.compare.rerun_difference import describe_miss
@@ -30,7 +31,6 @@ from redrive.compare.rerun_document import (
 )
 from redrive.errors import IneligibleError, RerunStopped
 from redrive.models.options import ModelOptions
-from redrive.record.event import Event
 from redrive.replay.rerun_exchange import RerunOptions
 from redrive.replay.rerun_items import RerunRecord
 from redrive.replay.rerun_record import find_seamless, read_rerun
@@ -95,6 +95,7 @@ class RerunRequest(msgspec.Struct, frozen=True):
         recompute: let derived values be computed again.
         prove: rerun twice more under other hash seeds, time zones and processor counts, and write
             the basis into the session where all are identical.
+        variables: where API keys of a live model are looked up.
     """
 
     session: str
@@ -102,6 +103,7 @@ class RerunRequest(msgspec.Struct, frozen=True):
     model: str | None = None
     recompute: bool = True
     prove: bool = False
+    variables: Mapping[str, str] = {}
 
 
 class RerunReport(msgspec.Struct, frozen=True):
@@ -197,52 +199,40 @@ class _Served(msgspec.Struct, frozen=True):
         return read_artefact(self.case.store, digest)
 
 
-def read_artefact(store: Store, digest: str) -> bytes:
-    """Read an artefact whole; raises `TamperError` where it does not match its digest."""
-    with store.open_artefact(digest) as stream:
-        return stream.read()
-
-
 def _serve(
-    case: RerunCase, request: RerunRequest, live: LiveModel | None, on_stop: Callable[[], None]
+    stack: ExitStack, case: RerunCase, request: RerunRequest, stop: threading.Event
 ) -> _Served:
-    reader = case.session.reader
-
-    def read_event(seq: int) -> Event:
-        event: Event = next(iter(reader.read_events((seq,))))
-        return event
-
+    reading = stack.enter_context(SharedReader(case.store.path, case.session.row.session_id))
+    live = _open_live(stack, case, request, reading)
     backend = ServingBackend(
         case.recorded,
-        read_event=read_event,
-        read_artefact=lambda digest: read_artefact(case.store, digest),
+        read_event=reading.read_event,
+        read_artefact=reading.read_artefact,
         options=RerunOptions(
             recompute=request.recompute, is_live=live is not None, can_read=case.is_in_process
         ),
         by_context=case.is_in_process,
         ask_model=None if live is None else live.answer,
-        on_stop=on_stop,
+        on_stop=stop.set,
     )
     return _Served(case, backend, live)
 
 
 def _open_live(
-    stack: ExitStack, case: RerunCase, request: RerunRequest, environment: Mapping[str, str]
+    stack: ExitStack, case: RerunCase, request: RerunRequest, reading: SharedReader
 ) -> LiveModel | None:
     if request.model is None:
         return None
     mode = mode_of(case.session)
-    options = ModelOptions(decisions=mode, environment=environment)
+    options = ModelOptions(decisions=mode, environment=request.variables)
     model = stack.enter_context(closing(open_model(request.model, options)))
-    return LiveModel(model, case.session.index, case.session.reader, mode)
+    return LiveModel(model, case.session.index, reading.read_event, mode)
 
 
 def rerun_function(
     store: Store,
     request: RerunRequest,
     fn: Callable[[ServingBackend], Any],
-    *,
-    variables: Mapping[str, str],
     environment: Environment | None = None,
 ) -> RerunReport:
     """Run an agent's function again in this process, everything from outside served.
@@ -251,7 +241,6 @@ def rerun_function(
         store: where the session lies.
         request: what is asked; `command` and `prove` mean nothing here.
         fn: the agent's code, given the backend that serves.
-        variables: where API keys of a live model are looked up.
         environment: the manifest of this process, where it is known.
 
     Raises:
@@ -260,15 +249,8 @@ def rerun_function(
     """
     case = open_case(store, request.session)
     with ExitStack() as stack:
-        live = _open_live(stack, case, request, variables)
-        served = _serve(case, request, live, lambda: None)
-        value, end = None, AgentEnd("returned")
-        try:
-            value = fn(served.backend)
-        except RerunStopped:
-            end = AgentEnd("stopped")
-        except Exception as error:  # noqa: BLE001 - how the agent ends is a fact of the report
-            end = AgentEnd("raised", f"{type(error).__name__}: {error}")
+        served = _serve(stack, case, request, threading.Event())
+        value, end = _call(fn, served.backend)
         facts = RerunFacts(
             head=case.session.row.head,
             agent=end,
@@ -279,13 +261,21 @@ def rerun_function(
         return RerunReport(served.describe(facts), value)
 
 
+def _call(fn: Callable[[ServingBackend], Any], backend: ServingBackend) -> tuple[Any, AgentEnd]:
+    """Run the agent; how it ends is a fact of the report."""
+    try:
+        return fn(backend), AgentEnd("returned")
+    except RerunStopped:
+        return None, AgentEnd("stopped")
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        return None, AgentEnd("exited", exit_code=code)
+    except Exception as error:  # noqa: BLE001 - see above
+        return None, AgentEnd("raised", f"{type(error).__name__}: {error}")
+
+
 def rerun_command(
-    store: Store,
-    request: RerunRequest,
-    runner: CommandRunner,
-    *,
-    variables: Mapping[str, str],
-    prove: Callable[[RerunCase], str],
+    store: Store, request: RerunRequest, runner: CommandRunner, prove: Callable[[RerunCase], str]
 ) -> RerunReport:
     """Run a command again in the sandbox, everything from outside served.
 
@@ -293,7 +283,6 @@ def rerun_command(
         store: where the session lies.
         request: what is asked.
         runner: runs the command.
-        variables: where API keys of a live model are looked up.
         prove: writes the basis into the session and gives its new head; called where reruns under
             every variant were identical.
 
@@ -303,11 +292,9 @@ def rerun_command(
         TamperError, ModelError: the record was altered, or the live model failed.
     """
     case = open_case(store, request.session)
-    with ExitStack() as stack:
-        live = _open_live(stack, case, request, variables)
-        document = _run_once(case, request, runner, live, Variant())
+    document = _run_once(case, request, runner, Variant())
     if request.prove and document.identical:
-        runs = [_run_once(case, request, runner, None, variant) for variant in VARIANTS]
+        runs = [_run_once(case, request, runner, variant) for variant in VARIANTS]
         document = with_proof(document, runs)
         if document.proof is not None and document.proof.basis is not None:
             note = f"the basis is written into the session; its head is now {prove(case)}"
@@ -316,24 +303,21 @@ def rerun_command(
 
 
 def _run_once(
-    case: RerunCase,
-    request: RerunRequest,
-    runner: CommandRunner,
-    live: LiveModel | None,
-    variant: Variant,
+    case: RerunCase, request: RerunRequest, runner: CommandRunner, variant: Variant
 ) -> RerunDocument:
     stop = threading.Event()
-    served = _serve(case, request, live, stop.set)
-    end = runner(request.command, served.backend, variant, stop)
-    facts = RerunFacts(
-        head=case.session.row.head,
-        agent=AgentEnd("exited", end.error, end.exit_code),
-        recorded_environment=case.environment,
-        environment=end.environment,
-        model=request.model,
-        is_reading=case.is_in_process and end.has_read,
-        variant=variant,
-        isolation=end.isolation,
-        notes=end.notes,
-    )
-    return served.describe(facts)
+    with ExitStack() as stack:
+        served = _serve(stack, case, request, stop)
+        end = runner(request.command, served.backend, variant, stop)
+        facts = RerunFacts(
+            head=case.session.row.head,
+            agent=AgentEnd("exited", end.error, end.exit_code),
+            recorded_environment=case.environment,
+            environment=end.environment,
+            model=request.model,
+            is_reading=case.is_in_process and end.has_read,
+            variant=variant,
+            isolation=end.isolation,
+            notes=end.notes,
+        )
+        return served.describe(facts)

@@ -63,15 +63,10 @@ def rerun(
             value = fn(AgentSession(backend))
             return asyncio.run(value) if inspect.iscoroutine(value) else value
 
-    request = RerunRequest(session=session, model=model, recompute=recompute)
+    request = RerunRequest(session=session, model=model, recompute=recompute, variables=os.environ)
+    environment = {name: manifest[name] for name in _COMPARED}
     with _opened(store) as opened:
-        return rerun_function(
-            opened,
-            request,
-            run,
-            variables=os.environ,
-            environment={name: manifest[name] for name in _COMPARED},
-        )
+        return rerun_function(opened, request, run, environment)
 
 
 def _roots_of(fn: Callable[..., Any]) -> tuple[Path, ...]:

@@ -50,9 +50,10 @@ def rerun_verb(ctx: click.Context, /, as_json: bool, **fields: Any) -> int:  # n
         model=fields["model"],
         recompute=not fields["no_recompute"],
         prove=fields["prove"],
+        variables=os.environ,
     )
     with opened_store(ctx.obj) as store:
-        report = rerun_command(store, request, runner, variables=os.environ, prove=write_basis)
+        report = rerun_command(store, request, runner, write_basis)
     if as_json:
         output.write_json(msgspec.Raw(dump_rerun(report.document)))
     else:
