@@ -34,7 +34,9 @@ TEXT = json.loads(f'"{SPELLED}"')
 
 
 def openai_stream() -> bytes:
-    begin = '{"id":"c1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,'
+    begin = (
+        '{"id":"c1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,'
+    )
     pieces = [
         begin + f'"delta":{{"role":"assistant","content":"{SPELLED}"}},"finish_reason":null}}]}}',
         begin + '"delta":{},"finish_reason":"stop"}]}',
