@@ -269,5 +269,5 @@ def failure_of(error: OSError) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"certificate not accepted: {error.verify_message}"
     if isinstance(error, ssl.SSLError):
-        return f"TLS failed: {error.reason or type(error).__name__}"
+        return f"TLS failed: {getattr(error, 'reason', None) or type(error).__name__}"
     return error.strerror or type(error).__name__
