@@ -191,7 +191,7 @@ class UpstreamConnection:
             case h11.EndOfMessage():
                 self._is_done = True
                 return Ended(event.headers.raw_items())
-            case _:
+            case _:  # the end of the connection, where `h11` takes it for no fault
                 return Broken(is_closed=True)
 
     def begin_next(self) -> bool:

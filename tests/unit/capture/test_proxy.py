@@ -682,6 +682,28 @@ def test_control_routes_need_the_token_too() -> None:
     assert answer.startswith(b"HTTP/1.1 404 ")
 
 
+def test_an_agent_that_left_before_its_turn_reaches_no_upstream() -> None:
+    backend = MemoryBackend()
+
+    async def slow(body: bytes) -> bytes:
+        await asyncio.sleep(0.05)
+        return body
+
+    async def run() -> None:
+        async with proxying(backend, echo, control={"slow": slow}) as (proxy, upstream):
+            _, writer = await asyncio.open_connection(*authority_of(proxy))
+            ours = (proxy.path_for("redrive") + "/slow").encode()
+            first = request(proxy, "", is_last=False)
+            writer.write(first.replace(proxy.path_for("m").encode(), ours) + request(proxy))
+            writer.write_eof()
+            await until(lambda: backend.exchanges)
+            await hang_up(writer)
+            assert not upstream.talks
+
+    asyncio.run(run())
+    assert backend.only.outcome is Outcome.CANCELLED
+
+
 # --- token evidence ---------------------------------------------------------------------------
 
 
