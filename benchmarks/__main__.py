@@ -13,6 +13,7 @@ from benchmarks import (
     evidence,
     importing,
     policies,
+    recording,
     relaying,
     replaying,
     starting,
@@ -28,6 +29,7 @@ PROGRAMS: dict[str, Callable[..., Iterator[Figure]]] = {
     "start": starting.figures,
     "replay": replaying.figures,
     "policy": policies.figures,
+    "record": recording.figures,
     "relay": relaying.figures,
 }
 

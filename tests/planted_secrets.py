@@ -41,6 +41,21 @@ class Planted:
             return any(spelled in line.replace("\\\\", "\\") for line in lines)
         return False
 
+    def windows(self) -> set[str]:
+        """Give what of the secret nothing stored may hold: nine characters of either half of it.
+
+        They are given as they are, and as the spelling of this text writes them.
+        """
+        size, middle = len(self.secret), len(self.secret) // 2
+        starts = {0, max(0, middle - WINDOW_CHARS), middle, max(0, size - WINDOW_CHARS)}
+        plain = {self.secret[start : start + WINDOW_CHARS] for start in starts}
+        plain = {text for text in plain if len(text) == WINDOW_CHARS}
+        if self.spelling == "url-encoded":
+            return plain | {quote(text, safe="") for text in plain} | set(map(_percent, plain))
+        if self.spelling == "unicode-escapes":
+            return plain | set(map(_unicode, plain))
+        return plain
+
 
 def _draw(dice: random.Random, chars: str, count: int) -> str:
     return "".join(dice.choice(chars) for _ in range(count))
@@ -91,6 +106,7 @@ PREFIXED = {
 }
 
 Template = Callable[[str], str]
+WINDOW_CHARS = 9
 
 
 def _bare(dice: random.Random) -> Iterator[tuple[str, str, str]]:
@@ -231,3 +247,83 @@ def plant(seed: int = 7) -> Iterator[Planted]:
             )
             shown = _basic(secret) if shape in ("basic", "docker-auth") else secret
             yield Planted(shape, spelling, spell(write(secret)), "", shown)
+
+
+def pieces(text: str, size: int) -> list[str]:
+    """Cut a text into pieces of a size, as a stream does."""
+    return [text[n : n + size] for n in range(0, len(text), size)] or [""]
+
+
+def _event(value: object, name: str = "") -> str:
+    head = f"event: {name}\n" if name else ""
+    return f"{head}data: {json.dumps(value)}\n\n"
+
+
+def chat_stream(text: str, arguments: str, call_id: str, size: int) -> bytes:
+    """Write an answer of a chat API with a text and a call as a stream of pieces."""
+
+    def delta(**fields: object) -> str:
+        choice = {"index": 0, "delta": fields, "finish_reason": None}
+        return _event({"id": f"r-{call_id}", "model": "m-1", "choices": [choice]})
+
+    def call(**function: str) -> dict[str, object]:
+        return {"index": 0, "id": call_id, "type": "function", "function": function}
+
+    lines = [delta(role="assistant", content="")]
+    lines += [delta(content=piece) for piece in pieces(text, size)]
+    lines.append(delta(tool_calls=[call(name="shell", arguments="")]))
+    lines += [delta(tool_calls=[call(arguments=piece)]) for piece in pieces(arguments, size)]
+    end = {"index": 0, "delta": {}, "finish_reason": "tool_calls"}
+    lines.append(_event({"id": f"r-{call_id}", "model": "m-1", "choices": [end]}))
+    return ("".join(lines) + "data: [DONE]\n\n").encode()
+
+
+def message_stream(text: str, arguments: str, call_id: str, size: int) -> bytes:
+    """Write an answer of Anthropic's API with a text and a call as a stream of pieces."""
+
+    def delta(index: int, **fields: str) -> str:
+        value = {"type": "content_block_delta", "index": index, "delta": fields}
+        return _event(value, "content_block_delta")
+
+    def block(index: int, fields: dict[str, object]) -> str:
+        value = {"type": "content_block_start", "index": index, "content_block": fields}
+        return _event(value, "content_block_start")
+
+    def stop(index: int) -> str:
+        return _event({"type": "content_block_stop", "index": index}, "content_block_stop")
+
+    message = {"id": f"r-{call_id}", "type": "message", "role": "assistant", "model": "m-1"}
+    message |= {"content": [], "usage": {"input_tokens": 3, "output_tokens": 1}}
+    lines = [_event({"type": "message_start", "message": message}, "message_start")]
+    lines.append(block(0, {"type": "text", "text": ""}))
+    lines += [delta(0, type="text_delta", text=piece) for piece in pieces(text, size)]
+    lines.append(stop(0))
+    lines.append(block(1, {"type": "tool_use", "id": call_id, "name": "shell", "input": {}}))
+    lines += [
+        delta(1, type="input_json_delta", partial_json=piece) for piece in pieces(arguments, size)
+    ]
+    end = {"type": "message_delta", "delta": {"stop_reason": "tool_use"}}
+    end |= {"usage": {"output_tokens": 9}}
+    lines += [
+        stop(1),
+        _event(end, "message_delta"),
+        _event({"type": "message_stop"}, "message_stop"),
+    ]
+    return "".join(lines).encode()
+
+
+def joined_stream(data: bytes) -> str:
+    """Put a stream's pieces together again: every string of its events, by its key, in order."""
+    found: dict[str, str] = {}
+    for line in data.decode("utf-8", "replace").splitlines():
+        if line.startswith("data: {"):
+            stack: list[tuple[str, object]] = [("", json.loads(line[6:]))]
+            while stack:
+                key, value = stack.pop()
+                if isinstance(value, str):
+                    found[key] = found.get(key, "") + value
+                elif isinstance(value, dict):
+                    stack += value.items()
+                elif isinstance(value, list):
+                    stack += [(key, part) for part in value]
+    return "\n".join(found.values())

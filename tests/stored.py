@@ -61,9 +61,7 @@ def body_of(texts: list[str]) -> str:
     ).decode()
 
 
-def event_at(
-    session_id: str, seq: int, kind: Kind, payload: Raw, *, artefact: str = "0" * 64
-) -> Event:
+def event_at(session_id: str, seq: int, kind: Kind, payload: Raw, *, artefact: str = "") -> Event:
     """Make an event whose place follows from its seq."""
     return Event(
         id=f"e{seq}",
@@ -78,7 +76,7 @@ def event_at(
     )
 
 
-def steps_of(session_id: str, texts: list[str], *, artefact: str = "0" * 64) -> Iterator[Event]:
+def steps_of(session_id: str, texts: list[str], *, artefact: str = "") -> Iterator[Event]:
     """Yield user message, growing request and response of each step."""
     for number, text in enumerate(texts):
         request = ModelRequest(api="openai.chat", body=body_of(texts[: number + 1]))

@@ -16,6 +16,7 @@ the caller or the input is wrong. `EXIT_CODES` in `redrive.cli.exits` gives each
     ├── ContainmentError     7  an effect escaped, or an invariant was violated
     └── TamperError          7  stored evidence does not match its digests
     EffectDenied (BaseException)  an agent's `except Exception` cannot swallow it
+    RerunStopped (BaseException)  an agent asked for something else than the record holds
     PurityFault  (BaseException)  a policy reached for a clock, dice, a file, the network, …
 
 This module knows no other module of redrive.
@@ -133,6 +134,14 @@ class TamperError(RedriveError):
 
 class EffectDenied(BaseException):
     """An unsafe effect was denied; not an `Exception`, so agent code cannot swallow it."""
+
+
+class RerunStopped(BaseException):
+    """An agent that runs again asked for something else than the record holds, or the end came.
+
+    Not an `Exception`, so the agent cannot swallow it and go on. What differs is in the rerun's
+    report; the message is one line of it.
+    """
 
 
 class PurityFault(BaseException):

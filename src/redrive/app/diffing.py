@@ -2,8 +2,7 @@
 
 import msgspec
 
-from redrive.app.opening import OpenedSession, open_session
-from redrive.app.shadowing import mode_of
+from redrive.app.opening import OpenedSession, mode_of, open_session
 from redrive.compare.divergence import MAX_DIFFERENCES, Comparison, diff_sessions
 from redrive.errors import UsageError
 from redrive.record.trajectory import Trajectory

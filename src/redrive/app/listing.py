@@ -4,6 +4,7 @@ Knows catalogue rows, which hold what a list shows. Must not know how a list is 
 """
 
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -11,9 +12,45 @@ import msgspec
 from redrive.errors import TamperError, UsageError
 from redrive.record.event import Usage
 from redrive.record.opening import Opening, find_opening
+from redrive.record.summary import count_session
 from redrive.reports.times import time_or_none
 from redrive.reports.views import DamagedView, SessionList, SessionView, ThreadView
 from redrive.stores.port import SessionRow, Store
+
+RECORDING, ENDED_EARLY = "recording", "ended early"
+
+
+def is_open_ended(row: SessionRow) -> bool:
+    """Say whether a session is being recorded, or its recorder ended before it could count it."""
+    return not row.summary and not row.sources
+
+
+def find_recorder_state(store: Store, row: SessionRow) -> str | None:
+    """Say where the recorder of a session stands: `recording` or `ended early`, else `None`."""
+    if not is_open_ended(row):
+        return None
+    if store.find_recorder(row.session_id) is not None:
+        return RECORDING
+    # A recorder gives up its lock after it has counted, so the row tells now if it was closed.
+    return ENDED_EARLY if is_open_ended(store.get_row(row.session_id)) else None
+
+
+def with_counts(store: Store, row: SessionRow) -> SessionRow:
+    """Count a session that its recorder did not count, as far as its row tells of it.
+
+    A damaged one stays without counts. Cost: O(1), or one pass over such a session.
+    """
+    if not is_open_ended(row):
+        return row
+    try:
+        summary = count_session(
+            row.session_id,
+            lambda: islice(store.events(row.session_id), row.n_events),
+            store.reader(row.session_id),
+        )
+    except TamperError:
+        return row
+    return msgspec.structs.replace(row, summary=msgspec.to_builtins(summary))
 
 
 def read_opening(store: Store, row: SessionRow) -> Opening:
@@ -44,19 +81,23 @@ def list_sessions(store: Store) -> SessionList:
     """List every stored session, oldest first, the threads, and what is damaged.
 
     A damaged session keeps no other from being listed. Of each the catalogue row and the first
-    events are checked; only `verify` checks all. Cost: one segment per session.
+    events are checked; only `verify` checks all. Cost: one segment per session, and one pass over
+    each that is being recorded or whose recorder ended early.
     """
     rows, faults = store.list_sound()
     damaged = {fault.session_id: fault.fault for fault in faults}
     damaged |= {row.session_id: fault for row in rows if (fault := _find_damage(store, row))}
+    states = [find_recorder_state(store, row) for row in rows]
+    rows = [with_counts(store, row) for row in rows]
     openings = [_opening_or_none(store, row) for row in rows]
     threads = _find_threads(rows, openings)
     views = tuple(
         msgspec.structs.replace(
             view_session(row, opening, threads[row.session_id]),
             damage=damaged.get(row.session_id),
+            recorder=state,
         )
-        for row, opening in zip(rows, openings, strict=True)
+        for row, opening, state in zip(rows, openings, states, strict=True)
     )
     return SessionList(
         views, _group(threads), tuple(DamagedView(*pair) for pair in sorted(damaged.items()))
@@ -90,6 +131,13 @@ def _group(threads: Mapping[str, str]) -> tuple[ThreadView, ...]:
     for session_id, thread in threads.items():
         members.setdefault(thread, []).append(session_id)
     return tuple(ThreadView(thread, tuple(ids)) for thread, ids in members.items())
+
+
+def view_row(store: Store, row: SessionRow, thread: str) -> SessionView:
+    """Give one stored session as a list shows it; raises as `read_opening` does."""
+    counted = with_counts(store, row)
+    view = view_session(counted, read_opening(store, counted), thread)
+    return msgspec.structs.replace(view, recorder=find_recorder_state(store, row))
 
 
 def view_session(row: SessionRow, opening: Opening, thread: str) -> SessionView:

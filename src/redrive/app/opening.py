@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from redrive import plugins
+from redrive.record.decisions import TOOL_CALLS
 from redrive.record.event import Kind, SessionEnded, SessionStarted, payload_of
 from redrive.record.opening import find_started
 from redrive.record.session import EventReader, SessionIndex
@@ -43,7 +44,7 @@ def open_session(store: Store, name: str) -> OpenedSession:
 
 def open_row(store: Store, row: SessionRow) -> OpenedSession:
     """Open exactly this revision; by name, the id of a first revision means the newest one."""
-    index = store.index(row.session_id)
+    index = store.index(row.session_id, row.n_events)  # a recorder may append meanwhile
     reader = store.reader(row.session_id)
     return OpenedSession(
         row, index, reader, find_started(index, reader), _find_outcome(index, reader)
@@ -60,3 +61,8 @@ def _find_outcome(index: SessionIndex, reader: EventReader) -> str | None:
 def renderers() -> dict[str, Any]:
     """Give every registered renderer that loads, by NAME@VERSION."""
     return plugins.load_all(plugins.RENDERERS)
+
+
+def mode_of(session: OpenedSession) -> str:
+    """Say how a session's decisions are read, as it declares itself."""
+    return TOOL_CALLS if session.started is None else session.started.decisions

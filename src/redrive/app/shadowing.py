@@ -12,7 +12,7 @@ import msgspec
 from redrive import plugins
 from redrive.app.asking import Asker, default_overrides
 from redrive.app.auditing import audit_session
-from redrive.app.opening import OpenedSession, open_session
+from redrive.app.opening import OpenedSession, mode_of, open_session
 from redrive.audit.closure import ClosedTrajectory
 from redrive.audit.report import AuditReport
 from redrive.compare.divergence import MAX_DIFFERENCES, compare_run
@@ -25,7 +25,6 @@ from redrive.compare.document import (
 )
 from redrive.compare.verdict import Outcome, find_outcome, judge_open_run, judge_run
 from redrive.models.options import ModelOptions, parse_spec
-from redrive.record.decisions import TOOL_CALLS
 from redrive.record.pairing import pair_path
 from redrive.record.trajectory import Trajectory
 from redrive.replay.exchange import AskModel, ShadowOptions
@@ -207,8 +206,3 @@ def _run(
         else judge_run(case.closed, recorded, run, comparison, case.outcome, overrides)
     )
     return JudgedRun(run, comparison, verdict)
-
-
-def mode_of(session: OpenedSession) -> str:
-    """Say how a session's decisions are read, as it declares itself."""
-    return TOOL_CALLS if session.started is None else session.started.decisions

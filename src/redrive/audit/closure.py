@@ -221,8 +221,9 @@ class _Auditor:
         return sum_up(*summary, tuple(reports), tuple(notes))
 
     def _open_first(self, environment: Mapping[str, Any] | None) -> None:
-        """Find what opens step 1: a broken path, another environment, a read above it."""
-        gaps: list[ProvenanceGap] = []
+        """Find what opens step 1: a broken path, a masked or another environment."""
+        masked = conditions.find_environment_gap(self.started)
+        gaps: list[ProvenanceGap] = [] if masked is None else [masked]
         broken = self.trajectory.breaks
         if broken is not None:
             node, missing = broken.node_id, broken.missing

@@ -10,6 +10,7 @@ Source: DESIGN.md §4, §10.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from msgspec import Raw, UnsetType
 
@@ -112,9 +113,29 @@ def judge_input(facts: StepFacts, scanner: SentScanner, found: Findings) -> Body
         body = _judge_request(request, scanner, found)
     for _, response, mark in facts.responses:
         _judge_answer(response, mark, found)
+    for event, payload in facts.masked:
+        found.gaps.append(_masked_gap(event, payload))
     for event in facts.flagged:
         _judge_flags(event, found)
     return body
+
+
+def _masked_gap(event: Event, payload: Any) -> ProvenanceGap:
+    """Give the gap of an event, outside of the model's exchange, that lists redactions."""
+    rule = payload.redactions[0].rule or "no rule named"
+    if event.kind is Kind.CUSTOM:
+        what = f"{payload.name} {event.id}"
+        return make_gap("masked_custom", what, name=payload.name, rule=rule)
+    return make_gap("masked_event", f"{event.kind} {event.id}", kind=event.kind.value, rule=rule)
+
+
+def find_environment_gap(started: SessionStarted | None) -> ProvenanceGap | None:
+    """Find why the recorded environment is not whole: a value of it is masked."""
+    for redaction in () if started is None else started.redactions:
+        if redaction.path.partition(".")[0] == "environment":
+            rule = redaction.rule or "no rule named"
+            return make_gap("masked_environment", redaction.path, rule=rule)
+    return None
 
 
 def _judge_flags(event: Event, found: Findings) -> None:

@@ -23,8 +23,9 @@ class StepFacts:
     """The events of one step by what they are to the audit, each list in seq order.
 
     `attached` are reads and derived values; `others` are events whose payload was not needed (user
-    messages, errors, notes); `flagged` are those of any kind whose record says of itself that it is
-    not plainly what it seems.
+    messages, errors, notes), and `masked` those of them that list redactions, with their payloads;
+    `flagged` are those of any kind whose record says of itself that it is not plainly what it
+    seems.
     """
 
     step: Step
@@ -34,6 +35,7 @@ class StepFacts:
     results: list[Item] = field(default_factory=list)
     attached: list[Item] = field(default_factory=list)
     others: list[Event] = field(default_factory=list)
+    masked: list[tuple[Event, Any]] = field(default_factory=list)
     flagged: list[Event] = field(default_factory=list)
 
     @property
@@ -54,6 +56,10 @@ class StepFacts:
 
 
 _ATTACHED = frozenset({Kind.CLOCK_READ, Kind.PRNG_READ, Kind.VALUE_DERIVED})
+# Of the other kinds, those through which something reaches the agent.
+_REACHING = frozenset(
+    {Kind.USER_MESSAGE, Kind.CONTEXT_REPLACED, Kind.MODEL_ERROR, Kind.STATE_INFERRED, Kind.CUSTOM}
+)
 
 
 def read_facts(step: Step, seqs: Iterable[int], reader: EventReader) -> StepFacts:
@@ -77,13 +83,21 @@ def read_facts(step: Step, seqs: Iterable[int], reader: EventReader) -> StepFact
         elif kind in _ATTACHED:
             items = facts.attached
         else:
-            facts.others.append(event)
+            _take_other(facts, event)
             continue
         scanned.append(event.payload)
         items.append((event, payload_of(event), None))
     if may_hold_mark(b"".join(scanned)):
         _find_marks(facts)
     return facts
+
+
+def _take_other(facts: StepFacts, event: Event) -> None:
+    facts.others.append(event)
+    if event.kind in _REACHING and b"redactions" in bytes(event.payload):
+        payload = payload_of(event)
+        if payload.redactions:
+            facts.masked.append((event, payload))
 
 
 def _find_marks(facts: StepFacts) -> None:

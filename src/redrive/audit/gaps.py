@@ -90,6 +90,9 @@ CAUSES: Mapping[str, Cause] = {
     "masked_answer": Cause(
         _INPUT, "the recorder masked it ({rule})", "keep the answer unredacted in the store"
     ),
+    "masked_event": Cause(
+        _INPUT, "the {kind} is masked ({rule})", "keep what reached the agent unredacted"
+    ),
     "context_mismatch": Cause(
         _INPUT,
         "the serialisation layer is not canonical: rendered and recorded bytes differ at byte"
@@ -159,6 +162,16 @@ CAUSES: Mapping[str, Cause] = {
         _ENVIRONMENT,
         "{function} computed {name} and its record is masked ({rule})",
         "keep derived values unredacted in the store",
+    ),
+    "masked_custom": Cause(
+        _ENVIRONMENT,
+        "the event {name} is masked ({rule})",
+        "keep what reached the agent unredacted",
+    ),
+    "masked_environment": Cause(
+        _ENVIRONMENT,
+        "the recorded environment is masked ({rule})",
+        "keep the environment's description free of secrets",
     ),
     "inexact_environment": Cause(
         _ENVIRONMENT, "unrepresentable number", "write numbers of at most 4,300 digits, and no NaN"

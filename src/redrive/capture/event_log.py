@@ -118,11 +118,16 @@ class EventLog:
         self._sink.put(events, (artefact,) if artefact else ())
 
     def add_custom(
-        self, flow: Flow, name: str, fields: Mapping[str, Any], call_id: str | None = None
+        self,
+        flow: Flow,
+        name: str,
+        fields: Mapping[str, Any],
+        call_id: str | None = None,
+        flags: tuple[str, ...] = (),
     ) -> None:
         """Write an event of a kind of ours that is no core kind."""
         payload = Custom(name=name, data=raw_of(dict(fields)))
-        self.add(flow, self.next("c"), Fact(Kind.CUSTOM, payload, call_id))
+        self.add(flow, self.next("c"), Fact(Kind.CUSTOM, payload, call_id, flags=flags))
 
     def _event(
         self,

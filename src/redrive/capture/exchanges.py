@@ -29,7 +29,7 @@ from redrive.record.event import (
     Usage,
     Wire,
 )
-from redrive.replay.answers import Answer, error_reason
+from redrive.replay.answers import DONE, Answer, error_reason, is_stream, parse_sse
 from redrive.replay.anthropic_answers import MESSAGES, parse_message
 from redrive.replay.openai_answers import CHAT, RESPONSES, parse_chat, parse_responses
 from redrive.replay.ports import CallAsked
@@ -77,6 +77,9 @@ def answer_facts(
 ) -> Sequence[Fact]:
     """Give the events of an exchange that has ended, the answer or the error first.
 
+    An answer that is whole is one, however the exchange ended: clients close a stream as soon as
+    they have read its last event.
+
     Args:
         api: see `find_api`.
         data: the body as it was passed on.
@@ -85,20 +88,17 @@ def answer_facts(
         engine: fingerprint of the engine, where who recorded started it and knows better.
         message: what failed, where no answer came.
     """
-    status = wire.status or 0
-    if wire.outcome != Outcome.COMPLETE or not 200 <= status < 300:
-        text = message or _reason(data, wire)
-        error = ModelError(status=wire.status, attempt=wire.attempt, message=text, wire=wire)
-        return (Fact(Kind.MODEL_ERROR, error),)
+    if not 200 <= (wire.status or 0) < 300:
+        return (_error(wire, message or _reason(data, wire)),)
     try:
         content = decode_content(data, wire.encoding)
         answer = _PARSERS[api](content)
     except ValueError as error:
+        if wire.outcome != Outcome.COMPLETE:
+            return (_error(wire, _reason(data, wire)),)
         if "reported an error" in str(error):
-            told = ModelError(status=status, attempt=wire.attempt, message=str(error), wire=wire)
-            return (Fact(Kind.MODEL_ERROR, told),)
-        empty = ModelResponse(wire=wire)
-        return (Fact(Kind.MODEL_RESPONSE, empty, flags=(FLAG_MALFORMED,)),)
+            return (_error(wire, str(error)),)
+        return (Fact(Kind.MODEL_RESPONSE, ModelResponse(wire=wire), flags=(FLAG_MALFORMED,)),)
     response = ModelResponse(
         text=answer.text,
         reasoning=answer.reasoning,
@@ -109,8 +109,7 @@ def answer_facts(
         chosen_tokens=answer.chosen_tokens,
         wire=wire,
     )
-    is_exact = canonical.has_exact_numbers(content)
-    flags = () if is_exact else (FLAG_UNREPRESENTABLE,)
+    flags = () if _has_exact_numbers(content) else (FLAG_UNREPRESENTABLE,)
     facts = [Fact(Kind.MODEL_RESPONSE, response, flags=flags)]
     facts += [
         Fact(Kind.TOOL_CALL, _call(call), call.call_id or f"{wire.exchange}:{number}")
@@ -122,6 +121,19 @@ def answer_facts(
             call = _exact(decided.tool, decided.arguments)
             facts.append(Fact(Kind.TOOL_CALL, call, wire.exchange))
     return facts
+
+
+def _has_exact_numbers(content: bytes) -> bool:
+    """Say whether each number of an answer that was understood can be represented."""
+    if not is_stream(content):
+        return canonical.has_exact_numbers(content)
+    events = (text for text in parse_sse(content) if text != DONE)
+    return all(canonical.has_exact_numbers(text.encode()) for text in events)
+
+
+def _error(wire: Wire, message: str | None) -> Fact:
+    error = ModelError(status=wire.status, attempt=wire.attempt, message=message, wire=wire)
+    return Fact(Kind.MODEL_ERROR, error)
 
 
 def _call(call: CallAsked) -> ToolCall:

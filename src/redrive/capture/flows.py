@@ -14,13 +14,15 @@ Three things tell the flow, the surest first:
 Else it is a flow of its own. What a new thread or task does before its first request is held until
 that request tells its flow.
 
-A rerun tells flows by the same rules, so equal runs have equal flows.
+A rerun tells flows by the same rules, so equal runs have equal flows. Where the rules leave it open
+(a new context, a proxy), the flow whose next recorded request this is goes first: answers come at
+once in a rerun, and who was first by chance is not.
 """
 
 import asyncio
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
 from typing import Any
@@ -70,24 +72,41 @@ class Flow:
 
 @dataclass(eq=False, slots=True)
 class _Scope:
-    """A stretch of execution: who acts in it, its flow once known, and whose it inherits."""
+    """A stretch of execution: who acts in it, its flow once known, and whose it inherits.
+
+    `is_within` says that a tool runs in it; `claimed` is the flow that it is taken for in a rerun
+    until its first request settles it.
+    """
 
     owner: "_Owner"
     flow: Flow | None
     inherited: Flow
     inherited_from: "_Owner | None" = None
+    is_within: bool = False
+    claimed: Flow | None = None
     held: list[Held] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class _Owner:
-    """A thread, and the asyncio task that runs in it."""
+    """A thread, and the asyncio task that runs in it; texts where both are another process's."""
 
-    thread: int
-    task: "weakref.ref[asyncio.Task[Any]] | None"
+    thread: int | str
+    task: "weakref.ref[asyncio.Task[Any]] | str | None"
+
+
+_remote_owner: ContextVar[_Owner | None] = ContextVar("redrive_remote_owner", default=None)
+
+
+def act_as(thread: str, task: str | None) -> None:
+    """Let this context act for a thread, and a task in it, of another process."""
+    _remote_owner.set(_Owner(thread, task))
 
 
 def _current_owner() -> _Owner:
+    remote = _remote_owner.get()
+    if remote is not None:
+        return remote
     try:
         task = asyncio.current_task()
     except RuntimeError:  # no event loop runs in this thread
@@ -122,9 +141,9 @@ class FlowTracker:
         A name that another context is in at this moment gets a number: two agents of one name that
         work at the same time are two flows.
         """
-        flow = self._named(name)
+        flow, is_within = self._named(name), self.is_within_call()
         flow.n_entered += 1
-        return self._scope.set(_Scope(_current_owner(), flow, flow))
+        return self._scope.set(_Scope(_current_owner(), flow, flow, is_within=is_within))
 
     def leave(self, token: "Token[_Scope | None]") -> None:
         """Go back to the flow before."""
@@ -134,8 +153,8 @@ class FlowTracker:
         self._scope.reset(token)
 
     def bind(self, flow: Flow) -> "Token[_Scope | None]":
-        """Make this context act in a flow until `unbind`, such as a pool's thread."""
-        return self._scope.set(_Scope(_current_owner(), flow, flow))
+        """Make this context act in a flow until `unbind`, as a tool of it."""
+        return self._scope.set(_Scope(_current_owner(), flow, flow, is_within=True))
 
     def unbind(self, token: "Token[_Scope | None]") -> None:
         """Undo `bind`; in another context than it was made in, nothing is to be undone."""
@@ -144,20 +163,66 @@ class FlowTracker:
         except ValueError:
             return
 
-    def of_request(self, conversation: Conversation, name: str | None = None) -> Flow:
-        """Tell the flow of a request, which settles what its context did before."""
+    def is_within_call(self) -> bool:
+        """Say whether a tool runs in this context, as far as contexts tell."""
+        scope = self._scope.get()
+        return scope is not None and scope.is_within
+
+    def of_request(
+        self, conversation: Conversation, name: str | None = None, expected: Sequence[str] = ()
+    ) -> Flow:
+        """Tell the flow of a request, which settles what its context did before.
+
+        Args:
+            conversation: what the request says.
+            name: the flow that the agent itself named.
+            expected: in a rerun, the flows whose next recorded request this is, in recorded order.
+        """
         if name is not None:
             return self._named_at_proxy(name)
         if not self._by_context:
-            return self._of_conversation(conversation, self.main, is_free=True)
+            found = self._of_record(expected, self.main)
+            return found or self._of_conversation(conversation, self.main, is_free=True)
         scope = self._own_scope()
         if scope.flow is None:
-            holder = scope.inherited.holder
-            is_free = holder is None or holder in (scope.owner, scope.inherited_from)
-            flow = self._of_conversation(conversation, scope.inherited, is_free=is_free)
-            self._settle(scope, flow)
+            self._settle(scope, self._of_new_context(scope, conversation, expected))
         assert scope.flow is not None  # noqa: S101 - settled just now
         return scope.flow
+
+    def _of_new_context(
+        self, scope: _Scope, conversation: Conversation, expected: Sequence[str]
+    ) -> Flow:
+        inherited, claimed = scope.inherited, scope.claimed
+        if claimed is not None and claimed is not inherited:
+            return claimed
+        holder = inherited.holder
+        is_free = holder is None or holder in (scope.owner, scope.inherited_from)
+        found = self._of_record(expected, inherited)
+        return found or self._of_conversation(conversation, inherited, is_free=is_free)
+
+    def of_act(self, expected: Callable[[], Sequence[str]]) -> Flow:
+        """Tell the flow of an act in a rerun, which must be known at once.
+
+        Args:
+            expected: gives the flows that have not begun, and whose first act this is.
+        """
+        if not self._by_context:
+            return self.main
+        scope = self._own_scope()
+        if scope.flow is not None:
+            return scope.flow
+        if scope.claimed is None:
+            claimed = {other.claimed.name for other in self._unresolved if other.claimed}
+            free = [name for name in expected() if name not in claimed]
+            scope.claimed = self._of_record(free, scope.inherited) or scope.inherited
+        return scope.claimed
+
+    def _of_record(self, expected: Sequence[str], inherited: Flow) -> Flow | None:
+        """Choose among the flows that a record expects: the inherited one, else the first."""
+        if not expected:
+            return None
+        name = inherited.name if inherited.name in expected else expected[0]
+        return self._flows.get(name) or self._new(name, inherited)
 
     def act(self, held: Held) -> None:
         """Do something in the flow of this context, now or as soon as its flow is known."""
@@ -202,7 +267,9 @@ class FlowTracker:
             inherited = found.flow
         if found is not None and found.flow is None and _is_below(owner, found.owner):
             return found  # a task that a task started before either asked anything
-        scope = _Scope(owner, None, inherited, None if found is None else found.owner)
+        scope = _Scope(owner, None, inherited)
+        if found is not None:
+            scope.inherited_from, scope.is_within = found.owner, found.is_within
         self._unresolved.append(scope)
         if inherited.is_idle:
             self._settle(scope, inherited)

@@ -55,11 +55,21 @@ class SentRequest(msgspec.Struct, frozen=True):
 
 
 class ServedAnswer(msgspec.Struct, frozen=True):
-    """A recorded answer, to be served in place of a live one."""
+    """A recorded answer, to be served in place of a live one.
+
+    Attributes:
+        status: 0 where no answer came.
+        headers: those that were recorded; the body's content encodings among them.
+        body: as it came over the wire, as far as it came.
+        outcome: how the recorded exchange ended; one that failed or was cut does so again.
+        message: as the observer was told it: the name of the error's class.
+    """
 
     status: int
     headers: Headers
     body: bytes
+    outcome: Outcome = Outcome.COMPLETE
+    message: str = ""
 
 
 class ExchangeObserver(Protocol):
@@ -81,8 +91,8 @@ class ExchangeObserver(Protocol):
 class CallObserver(Protocol):
     """Is told how a tool ended."""
 
-    def returned(self, result: Raw) -> None:
-        """Take the result as JSON."""
+    def returned(self, result: Raw, *, is_error: bool = False) -> None:
+        """Take the result as JSON; `is_error` where the tool itself says that it failed."""
         ...
 
     def returned_unknown(self, type_name: str) -> None:
@@ -101,6 +111,19 @@ class ServedResult(msgspec.Struct, frozen=True):
     error: tuple[str, str] | None = None
 
 
+class HttpBackend(Protocol):
+    """Who is behind a proxy: the part of a `Backend` that exchanges of HTTP need."""
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether what is recorded is served, and nothing real is asked."""
+        ...
+
+    def sent(self, request: SentRequest) -> ExchangeObserver | ServedAnswer:
+        """Take a request before it goes out; an answer means that it must not go out."""
+        ...
+
+
 class Backend(Protocol):
     """Who is behind the seams: a recorder, or a rerun that serves a recorded session.
 
@@ -111,7 +134,7 @@ class Backend(Protocol):
 
     @property
     def is_serving(self) -> bool:
-        """Whether what is recorded is served, and nothing real is asked."""
+        """Whether what is recorded is served: nothing real is asked, and a sleep takes no time."""
         ...
 
     def sent(self, request: SentRequest) -> ExchangeObserver | ServedAnswer:
@@ -124,7 +147,8 @@ class Backend(Protocol):
         Args:
             kind: `CLOCK_READ` or `PRNG_READ`.
             name: what was read, with its arguments, such as `random.uniform(0.1, 0.5)`.
-            take: reads the real thing and gives a JSON value; not called where it is served.
+            take: reads the real thing and gives a JSON value, `None` if it has no JSON form; not
+                called where it is served. What it raises is passed on, and nothing is recorded.
 
         Returns:
             The JSON value, as read or as recorded.
@@ -144,7 +168,11 @@ class Backend(Protocol):
     def derive(
         self, name: str, function: str, version: str | None, inputs: Raw, compute: Callable[[], Any]
     ) -> Any:
-        """Take or serve a value that the harness computes from ordered inputs (a JSON list)."""
+        """Take or serve a value that the harness computes from ordered inputs (a JSON list).
+
+        `compute` gives a JSON value, or `UNSET` where the value has no JSON form: the record then
+        lacks it. What it gave, or the recorded value, is given back.
+        """
         ...
 
     def enter_flow(self, name: str) -> object:
@@ -183,6 +211,10 @@ class Journal(Protocol):
 
     def close(self) -> None:
         """End the recording: write the session's counts, give up its lock. Idempotent."""
+        ...
+
+    def abandon(self) -> None:
+        """End the recording after a fault: write nothing more, give up the lock. Idempotent."""
         ...
 
 

@@ -21,7 +21,7 @@ import msgspec
 from redrive.capture import passed_headers as rules
 from redrive.capture.agent_side import AgentSide, Head, Refusal
 from redrive.capture.exchanges import find_api
-from redrive.capture.ports import Backend, Outcome, SentRequest, ServedAnswer
+from redrive.capture.ports import HttpBackend, Outcome, SentRequest, ServedAnswer
 from redrive.capture.relay import NowNs, Outgoing, Relay, Told
 from redrive.capture.token_evidence import ask_for_tokens
 from redrive.capture.upstream import Upstream, UpstreamPool, parse_upstream
@@ -74,7 +74,7 @@ class Proxy:
 
     def __init__(
         self,
-        backend: Backend,
+        backend: HttpBackend,
         upstreams: Mapping[str, str] | None = None,
         *,
         control: Control | None = None,
@@ -235,6 +235,8 @@ class Proxy:
             raise Refusal(405, "method_not_allowed", "this route takes POST")
         try:
             answer = await handler(body)
+        except UsageError as error:  # said on purpose: the body is not what the route takes
+            raise Refusal(400, "bad_message", error.message) from None
         except Exception as error:  # noqa: BLE001 - said to both sides, without a trace
             self._on_fault(
                 f"control route {route.rest.decode()!r}: {type(error).__name__}: {error}"

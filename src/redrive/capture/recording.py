@@ -19,7 +19,13 @@ from msgspec import UNSET, Raw, UnsetType
 from redrive.capture.event_log import EventLog, Fact, Sink
 from redrive.capture.flows import FlowTracker
 from redrive.capture.ports import Headers, Outcome, SentRequest
-from redrive.capture.tool_recording import AskedCalls, Run, ToolRecording
+from redrive.capture.tool_recording import (
+    AskedCalls,
+    ReportedResult,
+    Run,
+    ToolRecording,
+    flags_of,
+)
 from redrive.capture.wire_recording import Exchange, WireRecording
 from redrive.errors import StoreError
 from redrive.record.event import (
@@ -116,7 +122,7 @@ class RecordingBackend:
         """Take a read and record its value."""
         value = take()
         with self._guarded():
-            self._act("k", Fact(kind, Read(name=name, value=raw_of(value))))
+            self._act("k", kind, Read(name=name, value=raw_of(value)))
         return value
 
     def derive(
@@ -125,15 +131,17 @@ class RecordingBackend:
         """Compute a value and record it with its ordered inputs."""
         value = compute()
         with self._guarded():
+            told = UNSET if isinstance(value, UnsetType) else raw_of(value)
             payload = Derived(
-                name=name, function=function, version=version, inputs=inputs, value=raw_of(value)
+                name=name, function=function, version=version, inputs=inputs, value=told
             )
-            self._act("v", Fact(Kind.VALUE_DERIVED, payload))
+            self._act("v", Kind.VALUE_DERIVED, payload)
         return value
 
-    def _act(self, prefix: str, fact: Fact) -> None:
+    def _act(self, prefix: str, kind: Kind, payload: Payload) -> None:
         """Write a fact in the flow of this context, as soon as that is known."""
         log, at_ns = self._log, self._log.now_ns()
+        fact = Fact(kind, payload, flags=flags_of(self._tracker))
         self._tracker.act(lambda flow: log.add(flow, log.next(prefix), fact, at_ns=at_ns))
 
     def begin_call(
@@ -164,10 +172,27 @@ class RecordingBackend:
             if token is not None:
                 self._tracker.leave(token)  # type: ignore[arg-type]
 
-    def note(self, name: str, fields: Mapping[str, Any], call_id: str | None = None) -> None:
-        """Record something of another framework's own kind, in the flow of this context."""
+    def report_result(self, reported: ReportedResult, seam: str) -> None:
+        """Record the result of a call that someone else saw run."""
+        with self._guarded():
+            self._tools.report(reported, seam)
+
+    def note(
+        self,
+        name: str,
+        fields: Mapping[str, Any],
+        call_id: str | None = None,
+        *,
+        is_durable: bool = False,
+    ) -> None:
+        """Record something of another framework's own kind, in the flow of this context.
+
+        With `is_durable` it is durable before this returns.
+        """
         with self._guarded():
             self._log.add_custom(self._tracker.settled(), name, fields, call_id)
+            if is_durable:
+                self._log.flush()
 
     def add_event(self, kind: Kind, payload: Payload, call_id: str | None = None) -> None:
         """Record an event that a hook or another seam has made, in the flow of this context."""
@@ -216,9 +241,9 @@ class RecordedCall:
         self._backend = backend
         self._run = run
 
-    def returned(self, result: Raw) -> None:
-        """Take the result as JSON."""
-        self._backend.end_call(self._run, "ok", result)
+    def returned(self, result: Raw, *, is_error: bool = False) -> None:
+        """Take the result as JSON; `is_error` where the tool itself says that it failed."""
+        self._backend.end_call(self._run, "error" if is_error else "ok", result)
 
     def returned_unknown(self, type_name: str) -> None:
         """Take that the result has no JSON form."""

@@ -14,14 +14,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from redrive.capture.event_log import EventLog, Fact
 from redrive.capture.flows import Flow, FlowTracker
-from redrive.record.event import Custom, Kind, ToolCall, ToolResult, raw_of
+from redrive.record.event import FLAG_WITHIN_CALL, Custom, Kind, ToolCall, ToolResult, raw_of
 from redrive.record.signature import argument_digests
 
 HARNESS_CALL, HARNESS_RESULT = "harness.call", "harness.result"
+TOOL_REPORTED = "tool.reported"
 TOOL_INTENT, UNREPRESENTABLE = "tool.intent", "tool.unrepresentable"
 _MCP_SEPARATOR = "__"
 
@@ -67,6 +69,14 @@ class AskedCalls:
                 return asked
         return None
 
+    def find(self, call_id: str) -> tuple[Flow, Asked] | None:
+        """Find the waiting call with an id, in any flow, unless it is running at a seam."""
+        for flow, calls in self._waiting.items():
+            for asked in calls:
+                if asked.call_id == call_id and not asked.is_running:
+                    return flow, asked
+        return None
+
     def begin(self, own: Flow, tool: str, digest: bytes) -> tuple[Flow, Asked] | None:
         """Find the call that a run of a tool answers; it runs from now on."""
         everywhere = [(own, asked) for asked in self._waiting.get(own, ())]
@@ -102,6 +112,30 @@ class Run:
     name: str = ""
     executed: Raw | UnsetType = UNSET
     token: Any = None
+    flags: tuple[str, ...] = ()
+
+
+def flags_of(tracker: FlowTracker) -> tuple[str, ...]:
+    """Give the flags of what happens in this context: a tool's own doings are no one else's."""
+    return (FLAG_WITHIN_CALL,) if tracker.is_within_call() else ()
+
+
+class ReportedResult(msgspec.Struct, frozen=True):
+    """A result that someone saw who did not run the tool, such as a hook.
+
+    Attributes:
+        call_id: of the model's call; absent where it is not known, and tool and arguments tell.
+        tool: its name.
+        arguments: what it was run with.
+        result: JSON.
+        status: `ok` or `error`.
+    """
+
+    call_id: str | None
+    tool: str
+    arguments: Raw
+    result: Raw
+    status: str = "ok"
 
 
 class ToolRecording:
@@ -125,6 +159,7 @@ class ToolRecording:
     def begin(self, run: Run, effect: str, arguments: Raw, *, is_unsafe: bool) -> None:
         """Write what must be known of a run before it begins; with `is_unsafe`, durably."""
         digest = argument_digests(arguments, None).value
+        run.flags = flags_of(self._tracker)
         found = self._asked.begin(self._tracker.current(), run.tool, digest)
         if found is None:
             self._begin_own(run, effect, arguments)
@@ -134,7 +169,7 @@ class ToolRecording:
             if is_unsafe:
                 call_id = run.asked.call_id
                 intent = {"call_id": call_id, "tool": run.tool, "arguments": arguments}
-                self._log.add_custom(run.flow, TOOL_INTENT, intent, call_id)
+                self._log.add_custom(run.flow, TOOL_INTENT, intent, call_id, run.flags)
         if self._binds and run.flow is not None:
             run.token = self._tracker.bind(run.flow)
         if is_unsafe:
@@ -143,7 +178,7 @@ class ToolRecording:
     def _begin_own(self, run: Run, effect: str, arguments: Raw) -> None:
         run.flow, run.name = self._tracker.settled(), self._log.next("c")
         fields = {"call": run.name, "tool": run.tool, "effect": effect, "arguments": arguments}
-        fact = Fact(Kind.CUSTOM, Custom(name=HARNESS_CALL, data=raw_of(fields)))
+        fact = Fact(Kind.CUSTOM, Custom(name=HARNESS_CALL, data=raw_of(fields)), flags=run.flags)
         self._log.add(run.flow, run.name, fact)
 
     def end(
@@ -168,13 +203,47 @@ class ToolRecording:
             fields |= {"call": run.name, "status": status}
             if not isinstance(result, UnsetType):
                 fields["result"] = result
-            self._log.add_custom(run.flow, HARNESS_RESULT, fields)
+            self._log.add_custom(run.flow, HARNESS_RESULT, fields, flags=run.flags)
             return
         self._asked.end(run.flow, run.asked)
         payload = ToolResult(
             status=status, result=result, tool=run.tool, seam=run.seam, executed=run.executed
         )
-        fact = Fact(Kind.TOOL_RESULT, payload, run.asked.call_id)
+        fact = Fact(Kind.TOOL_RESULT, payload, run.asked.call_id, flags=run.flags)
         self._log.add(run.flow, self._log.next("r"), fact)
         if unrepresentable is not None:
-            self._log.add_custom(run.flow, UNREPRESENTABLE, fields, run.asked.call_id)
+            call_id = run.asked.call_id
+            self._log.add_custom(run.flow, UNREPRESENTABLE, fields, call_id, run.flags)
+
+    def report(self, reported: ReportedResult, seam: str) -> None:
+        """Write the result of a call that someone else saw run.
+
+        Where no call waits for it (it was seen at another seam already, or its model was not seen),
+        it is written beside, as what was reported: it must not count as a second result.
+        """
+        digest = argument_digests(reported.arguments, None).value
+        if reported.call_id is None:
+            found = self._asked.begin(self._tracker.current(), reported.tool, digest)
+        else:
+            found = self._asked.find(reported.call_id)
+        if found is None:
+            fields = {
+                "seam": seam,
+                "call_id": reported.call_id,
+                "tool": reported.tool,
+                "arguments": reported.arguments,
+                "status": reported.status,
+                "result": reported.result,
+            }
+            self._log.add_custom(self._tracker.settled(), TOOL_REPORTED, fields, reported.call_id)
+            return
+        flow, asked = found
+        self._asked.end(flow, asked)
+        payload = ToolResult(
+            status=reported.status,
+            result=reported.result,
+            tool=reported.tool,
+            seam=seam,
+            executed=UNSET if asked.digest == digest else reported.arguments,
+        )
+        self._log.add(flow, self._log.next("r"), Fact(Kind.TOOL_RESULT, payload, asked.call_id))

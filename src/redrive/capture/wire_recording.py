@@ -34,7 +34,7 @@ from redrive.capture.exchanges import (
 from redrive.capture.flows import Flow, FlowTracker
 from redrive.capture.headers import keep_headers, safe_url
 from redrive.capture.ports import Headers, Outcome, SentRequest
-from redrive.capture.tool_recording import AskedCalls
+from redrive.capture.tool_recording import AskedCalls, flags_of
 from redrive.record.event import (
     Custom,
     Kind,
@@ -73,6 +73,7 @@ class Exchange:
     first_byte_ns: int | None = None
     data: bytearray = field(default_factory=bytearray)
     size: int = 0
+    flags: tuple[str, ...] = ()
 
     def take(self, data: bytes) -> None:
         """Take the next bytes of the answer."""
@@ -125,6 +126,7 @@ class WireRecording:
         """Write that a request was sent."""
         request = exchange.request
         exchange.api = find_api(request.method, request.url)
+        exchange.flags = flags_of(self._tracker)
         conversation = Conversation() if exchange.api is None else read_conversation(request.body)
         if exchange.api is None:
             self._begin_other(exchange)
@@ -134,7 +136,7 @@ class WireRecording:
         digest = hashlib.sha256(request.body).hexdigest()
         is_again = told.has_failed and told.body_digest == digest
         told.attempt = told.attempt + 1 if is_again else 1
-        self._tell_context(flow, self._find_base(flow, told, conversation), request.body)
+        self._tell_context(flow, self._find_base(flow, told, conversation), exchange)
         name = self._log.next("x")
         wire = Wire(
             exchange=name,
@@ -152,7 +154,8 @@ class WireRecording:
             self._begin_other(exchange)
             return
         told.body_digest, told.has_failed = digest, False
-        self._log.add(flow, name, Fact(Kind.MODEL_REQUEST, payload), at_ns=request.at_ns)
+        fact = Fact(Kind.MODEL_REQUEST, payload, flags=exchange.flags)
+        self._log.add(flow, name, fact, at_ns=request.at_ns)
         flow.in_flight += 1
         flow.conversations.append((conversation, name))
         exchange.flow, exchange.name, exchange.attempt = flow, name, told.attempt
@@ -181,8 +184,9 @@ class WireRecording:
                 return len(known.messages)
         return None
 
-    def _tell_context(self, flow: Flow, n_known: int | None, body: bytes) -> None:
+    def _tell_context(self, flow: Flow, n_known: int | None, exchange: Exchange) -> None:
         """Write what a request shows for the first time: results of calls, and user messages."""
+        body, flags = exchange.request.body, exchange.flags
         for seen in find_results(body, n_known or 0) if self._asked.is_waiting(flow) else ():
             asked = self._asked.take(flow, seen.call_id)
             if asked is not None:
@@ -192,10 +196,11 @@ class WireRecording:
                     tool=asked.tool,
                     seam="request",
                 )
-                fact = Fact(Kind.TOOL_RESULT, result, asked.call_id)
+                fact = Fact(Kind.TOOL_RESULT, result, asked.call_id, flags=flags)
                 self._log.add(flow, self._log.next("r"), fact)
         for text in () if n_known is None else find_user_texts(body, n_known):
-            self._log.add(flow, self._log.next("u"), Fact(Kind.USER_MESSAGE, UserMessage(text)))
+            said = Fact(Kind.USER_MESSAGE, UserMessage(text), flags=flags)
+            self._log.add(flow, self._log.next("u"), said)
 
     def finish(self, exchange: Exchange, outcome: Outcome, at_ns: int, message: str) -> None:
         """Write what came back, and how it ended."""
@@ -251,6 +256,7 @@ class WireRecording:
             "wire": wire,
         }
         kept: Sequence[bytes] = [body for body in (request.body, data) if body]
-        fact = Fact(Kind.CUSTOM, Custom(name=HTTP_EXCHANGE, data=raw_of(fields)))
+        custom = Custom(name=HTTP_EXCHANGE, data=raw_of(fields))
+        fact = Fact(Kind.CUSTOM, custom, flags=exchange.flags)
         where = source if data else HERE
         self._log.add(flow, exchange.name, fact, artefacts=kept, source=where)

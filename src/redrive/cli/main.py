@@ -28,10 +28,13 @@ VERBS = {
     "cat": ("redrive.cli.verbs.seeing", "Print a session's events as JSON lines."),
     "grep": ("redrive.cli.verbs.seeing", "Search what agents, tools and users said."),
     "audit": ("redrive.cli.verbs.audit", "Say whether the record is sufficient, step by step."),
+    "redact": ("redrive.cli.verbs.redact", "Mask the secrets of stored sessions for good."),
     "verify": ("redrive.cli.verbs.store", "Check every digest and chain of the store."),
     "doctor": ("redrive.cli.verbs.store", "Check the installation and its plug-ins."),
     "shadow": ("redrive.cli.verbs.shadow", "Let a model decide again on recorded evidence."),
     "investigate": ("redrive.cli.verbs.shadow", "Audit, shadow, compare, and give the verdict."),
+    "record": ("redrive.cli.verbs.record", "Record an agent, without a line of code."),
+    "rerun": ("redrive.cli.verbs.rerun", "Run an agent's own code again on what was recorded."),
     "policy": ("redrive.cli.verbs.policy", "Test a policy on history before anyone meets it."),
     "diff": ("redrive.cli.verbs.shadow", "Compare two recorded sessions, decision by decision."),
 }

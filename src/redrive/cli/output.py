@@ -11,13 +11,13 @@ import secrets
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from itertools import groupby
 from typing import Any
 
 from redrive import canonical
 from redrive.errors import RedriveError
 from redrive.reports.escape import escape, escape_json
 from redrive.reports.redact import Redactor
+from redrive.reports.redact_stream import redact_stream
 
 __all__ = [
     "drop_stdout",
@@ -43,7 +43,6 @@ _MIN_PACE_S = 2.0
 # Streams are the process's, and so is what stands before them: no verb can forget to pass it on.
 # Until a command line installs one with the user's key, marks match nothing else.
 _INSTALLED = [Redactor(secrets.token_bytes(32))]
-_BLOCK_BYTES = 1024 * 1024
 
 
 def use_redactor(redactor: Redactor) -> None:
@@ -114,37 +113,9 @@ def write_json_lines(lines: Iterable[bytes]) -> None:
 
 def write_bytes(parts: Iterable[bytes]) -> None:
     """Write a stored text to stdout: secrets as marks, every other byte as it is."""
-    for block in _blocks(parts):
-        sys.stdout.buffer.write(_redact_block(block))
+    for _, redacted in redact_stream(parts, redactor()):
+        sys.stdout.buffer.write(redacted)
     sys.stdout.buffer.flush()
-
-
-def _blocks(parts: Iterable[bytes]) -> Iterator[bytes]:
-    """Cut a stream at line ends only, and not within a private key."""
-    waiting = bytearray()
-    for part in parts:
-        waiting += part
-        end = waiting.rfind(b"\n") + 1
-        key = waiting.rfind(b"-BEGIN ", 0, end)
-        if key >= 0 and len(waiting) < 4 * _BLOCK_BYTES and waiting.find(b"-END ", key) < 0:
-            end = waiting.rfind(b"\n", 0, key) + 1
-        yield bytes(waiting[:end])
-        del waiting[:end]
-    yield bytes(waiting)
-
-
-def _redact_block(block: bytes) -> bytes:
-    """Redact whole lines: those of JSON by their structure, what stands between them as text."""
-    lines = block.splitlines(keepends=True)
-    groups = groupby(lines, key=lambda line: line.lstrip()[:1] in (b"{", b"["))
-    redacted: list[bytes] = []
-    for is_json, members in groups:
-        if is_json:
-            redacted += redactor().json_lines(members)
-        else:
-            text = b"".join(members).decode("utf-8", "surrogateescape")
-            redacted.append(redactor().text(text).encode("utf-8", "surrogateescape"))
-    return b"".join(redacted)
 
 
 def write_lines(lines: Iterable[str]) -> None:

@@ -47,6 +47,7 @@ FLAG_RECOVERED = "recovered"
 FLAG_UNREPRESENTABLE = canonical.UNREPRESENTABLE
 FLAG_MALFORMED = "malformed field"
 FLAG_NO_ANSWER = "no answer recorded"
+FLAG_WITHIN_CALL = "within a call"
 
 
 class Source(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -78,7 +79,8 @@ class Event(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
         flags: `inherited` (copied from a parent session), `recovered` (found behind damage),
             `unrepresentable number`, `malformed field` (one that is there, and not of the type or
             word that the format documents), `no answer recorded` (on a response that the record
-            does not hold: its empty text was not said).
+            does not hold: its empty text was not said), `within a call` (it happened while a tool
+            ran, in the tool's own code: a rerun that serves the tool's result never comes there).
     """
 
     id: str
@@ -102,7 +104,10 @@ class Payload(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Redaction(Payload, frozen=True):
-    """The recorder masked the value at `path` by `rule`."""
+    """The recorder, or a later `redact`, masked the value at `path` by `rule`.
+
+    `path` begins with a field of the payload; `source` is the answer's bytes as they were sent.
+    """
 
     path: str
     rule: str | None = None
@@ -131,6 +136,7 @@ class SessionStarted(Payload, frozen=True):
     git: str | None = None
     parent_session: str | None = None
     thread: str | None = None
+    redactions: tuple[Redaction, ...] = ()
 
 
 class SessionEnded(Payload, frozen=True):
@@ -145,6 +151,7 @@ class UserMessage(Payload, frozen=True):
     text: str = ""
     content: Raw | UnsetType = UNSET
     role: str = "user"
+    redactions: tuple[Redaction, ...] = ()
 
 
 class Sampling(Payload, frozen=True):
@@ -256,6 +263,7 @@ class ModelError(Payload, frozen=True):
     message: str | None = None
     step: int | None = None
     wire: Wire | None = None
+    redactions: tuple[Redaction, ...] = ()
 
 
 class ToolCall(Payload, frozen=True):
@@ -311,6 +319,7 @@ class ContextReplaced(Payload, frozen=True):
     before: Raw | UnsetType = UNSET
     after: Raw | UnsetType = UNSET
     trigger: str | None = None
+    redactions: tuple[Redaction, ...] = ()
 
 
 class Read(Payload, frozen=True):
@@ -341,6 +350,7 @@ class StateInferred(Payload, frozen=True):
     value: Raw | UnsetType = UNSET
     model: str | None = None
     version: str | None = None
+    redactions: tuple[Redaction, ...] = ()
 
 
 class PolicyAction(Payload, frozen=True):
@@ -356,6 +366,7 @@ class Custom(Payload, frozen=True):
 
     name: str
     data: Raw | UnsetType = UNSET
+    redactions: tuple[Redaction, ...] = ()
 
 
 class Note(Payload, frozen=True):

@@ -7,7 +7,7 @@ Source: DESIGN.md §8 `import`.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 
@@ -25,7 +25,9 @@ from redrive.record.session import (
     NO_NODE,
     ROOT,
     EventReader,
+    IndexBuilder,
     SessionIndex,
+    build_index,
 )
 from redrive.record.trajectory import Trajectory, build_trajectory
 
@@ -180,6 +182,27 @@ def summarize(index: SessionIndex, reader: EventReader, usage: Usage | None) -> 
         discarded=_discarded(index, live),
         opening=find_opening(index, reader),
     )
+
+
+def count_session(
+    session_id: str, events: Callable[[], Iterable[Event]], reader: EventReader
+) -> SessionSummary:
+    """Count a session from its events.
+
+    Args:
+        session_id: whose events these are.
+        events: gives the events in seq order, each time it is called; requests may come without
+            their texts.
+        reader: see `summarize`.
+
+    Cost: O(n); one pass over the events, two where events supersede others.
+    """
+    builder, usage = IndexBuilder(session_id), UsageFold()
+    for event in events():
+        builder.add(event)
+        usage.add(event)
+    index = build_index(session_id, events) if builder.superseded else builder.build()
+    return summarize(index, reader, usage.total())
 
 
 def _find_break(index: SessionIndex, path: Trajectory | None) -> str | None:

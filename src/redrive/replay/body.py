@@ -49,6 +49,30 @@ def has_member(body: str, key: str) -> bool:
     return any([name == key for name, _, _ in _members(body)])  # noqa: C419 - the whole is checked
 
 
+def remove_values(body: str, keys: Sequence[str]) -> str:
+    """Take top-level members out of a JSON object; every other byte stays.
+
+    Args:
+        body: the text of one JSON object.
+        keys: top-level keys; one that is absent changes nothing. Of the two commas beside a member
+            the one before it goes, so that this undoes `replace_value` where that appended.
+
+    Raises:
+        ValueError: the body is not the text of one JSON object.
+    """
+    for key in keys:
+        members = list(_members(body))
+        for number in reversed(range(len(members))):
+            name, _, end = members[number]
+            if name == key:
+                start = members[number - 1][2] if number else body.index("{") + 1
+                if not number and len(members) > 1:
+                    end = body.index(",", end) + 1
+                body = body[:start] + body[end:]
+                break
+    return body
+
+
 def append_items(body: str, key: str, items: Sequence[Any]) -> str:
     """Add items at the end of a top-level list of a JSON object.
 

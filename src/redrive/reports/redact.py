@@ -19,7 +19,14 @@ from itertools import accumulate
 from typing import Any
 
 from redrive.reports.redact_fields import find_fields, find_logins, find_urls
-from redrive.reports.redact_json import Text, find_by_name, find_fields_in_json, write_json
+from redrive.reports.redact_json import (
+    Text,
+    find_by_name,
+    find_fields_in_json,
+    is_json,
+    write_json,
+)
+from redrive.reports.redact_known import KnownSecrets
 from redrive.reports.redact_prefilter import find_prefixes, find_suspects
 from redrive.reports.redact_rules import RULES_VERSION, Span, find_blocks, find_shapes
 from redrive.reports.redact_views import views_of
@@ -38,13 +45,16 @@ class Redactor:
 
     Args:
         key: what the digests in marks are made with; secret itself.
+        known: learns every secret that is found, and those that it knows are found everywhere;
+            without it, each text is searched for itself.
 
     Attributes:
         n_marks: how many secrets were replaced so far.
     """
 
-    def __init__(self, key: bytes) -> None:
+    def __init__(self, key: bytes, known: KnownSecrets | None = None) -> None:
         self._key = key
+        self._known = known
         self.n_marks = 0
 
     def text(self, text: str) -> str:
@@ -53,7 +63,7 @@ class Redactor:
         The text may have been cut off by somebody else: the beginning of a secret at its end, or
         in front of an ellipsis, is redacted as well.
         """
-        return self._join(text, find_spans(text), 0, len(text))
+        return self._join(text, find_spans(text, known=self._known), 0, len(text))
 
     def redact_excerpt(self, text: str, limit: int) -> str:
         """Redact a text, and only then cut it to `limit` characters; a mark is never cut."""
@@ -73,7 +83,8 @@ class Redactor:
             text: the whole text.
             name: the field that it is the value of, as a path such as `result.list[0].password`.
         """
-        spans = _merge(text, [*find_spans(text), *find_by_name(text, name)])
+        found = find_spans(text, known=self._known)
+        spans = _merge(text, [*found, *find_by_name(text, name)])
         return lambda start, end: self._join(text, spans, start, end)
 
     def json(self, data: bytes) -> bytes:
@@ -102,21 +113,38 @@ class Redactor:
         placed = {bisect_right(starts, place) - 1 for place in find_suspects(data)}
         for number, line in enumerate(lines):
             is_shaped = number in shaped or b"\\u00" in line
-            yield self._json(line, is_shaped=is_shaped) if is_shaped or number in placed else line
+            is_known = self._known is not None and self._known.may_be_in(line)
+            if is_shaped or is_known or number in placed:
+                yield self._json(line, is_shaped=is_shaped)
+            else:
+                yield line
 
     def _json(self, data: bytes, *, is_shaped: bool) -> bytes:
         text = data.decode("utf-8", "surrogateescape")
         texts, numbers, spans = find_fields_in_json(text)
-        found = _find_in_all(texts, spans, has_shapes=is_shaped)
+        known_whole = {number for number, _ in spans}
+        nested = {
+            number: self._nested(t.value)
+            for number, t in enumerate(texts)
+            if number not in known_whole and is_json(t.value)
+        }
+        texts = [_with_value(t, nested.get(n)) for n, t in enumerate(texts)]
+        found = _find_in_all(texts, spans, has_shapes=is_shaped, known=self._known)
         changed = [
             (t.start, t.end, write_json(self._join(t.value, own, 0, len(t.value))))
-            for t, own in zip(texts, found, strict=True)
-            if own
+            for n, (t, own) in enumerate(zip(texts, found, strict=True))
+            if own or nested.get(n) is not None
         ]
         changed += [(a, b, write_json(self._mark("field", text[a:b]))) for a, b in numbers]
         if not changed:
             return data
         return _splice(text, sorted(changed)).encode("utf-8", "surrogateescape")
+
+    def _nested(self, text: str) -> str | None:
+        """Redact a text that is JSON itself, by its structure; `None` where it holds no secret."""
+        data = text.encode("utf-8", "surrogatepass")
+        redacted = self.json(data)
+        return None if redacted is data else redacted.decode("utf-8", "surrogatepass")
 
     def value(self, value: Any) -> Any:
         """Redact a decoded JSON value: texts, keys, and what the keys' names say of values.
@@ -143,40 +171,51 @@ class Redactor:
         return "".join((*parts, text[place:end]))
 
     def _mark(self, rule: str, secret: str) -> str:
+        if self._known is not None:
+            rule = self._known.learn(rule, secret)
+        return self.mark(rule, secret.encode("utf-8", "surrogatepass"))
+
+    def mark(self, rule: str, data: bytes) -> str:
+        """Give the mark of bytes that a rule keeps from being written."""
         self.n_marks += 1
-        data = secret.encode("utf-8", "surrogatepass")
         return f"[redacted:{rule}:{hmac.new(self._key, data, hashlib.sha256).hexdigest()[:8]}]"
 
 
-def find_spans(text: str, *, has_shapes: bool = True) -> list[Span]:
+def find_spans(
+    text: str, *, has_shapes: bool = True, known: KnownSecrets | None = None
+) -> list[Span]:
     """Find the secrets of a text, in order and apart; marks are not looked into.
 
     Args:
         text: what is searched.
         has_shapes: false where it is known that no prefix of a secret stands in it as it is.
+        known: secrets that are found wherever they stand.
     """
     if _MARK_NEEDLE not in text:
-        return _merge(text, _find(text, is_whole=False, has_shapes=has_shapes))
+        return _merge(text, _find(text, is_whole=False, has_shapes=has_shapes, known=known))
     found: list[Span] = []
     place = 0
     for mark in MARK.finditer(text):
         part = text[place : mark.start()]
-        found += _shift(_find(part, is_whole=True, has_shapes=has_shapes), place)
+        found += _shift(_find(part, is_whole=True, has_shapes=has_shapes, known=known), place)
         place = mark.end()
-    found += _shift(_find(text[place:], is_whole=False, has_shapes=has_shapes), place)
-    return _merge(text, found)
+    rest = _find(text[place:], is_whole=False, has_shapes=has_shapes, known=known)
+    return _merge(text, [*found, *_shift(rest, place)])
 
 
 def _shift(spans: Sequence[Span], by: int) -> list[Span]:
     return [Span(s.start + by, s.end + by, s.rule, s.secret) for s in spans]
 
 
-def _find(text: str, *, is_whole: bool, has_shapes: bool) -> list[Span]:
+def _find(text: str, *, is_whole: bool, has_shapes: bool, known: KnownSecrets | None) -> list[Span]:
     found = _find_placed(text, is_whole=is_whole)
     if has_shapes:
         found += find_shapes(text, is_whole=is_whole)
+    if known is not None:
+        found += known.find(text)
     for view in views_of(text):
-        for span in _find_plain(view.text, is_whole=is_whole):
+        again = () if known is None else known.find(view.text)
+        for span in (*_find_plain(view.text, is_whole=is_whole), *again):
             start, end = view.place(span.start), view.place(span.end)
             found.append(Span(start, end, span.rule, span.secret))
     return found
@@ -212,7 +251,11 @@ def _merge(text: str, spans: Sequence[Span]) -> list[Span]:
 
 
 def _find_in_all(
-    texts: Sequence[Text], spans: Sequence[tuple[int, Span]], *, has_shapes: bool
+    texts: Sequence[Text],
+    spans: Sequence[tuple[int, Span]],
+    *,
+    has_shapes: bool,
+    known: KnownSecrets | None,
 ) -> list[list[Span]]:
     """Find the secrets of many texts in one search; `spans` adds those that are known."""
     whole = _BETWEEN.join(text.value for text in texts)
@@ -221,7 +264,7 @@ def _find_in_all(
     for number, span in spans:
         found[number].append(span)
     number = 0
-    for span in find_spans(whole, has_shapes=has_shapes):
+    for span in find_spans(whole, has_shapes=has_shapes, known=known):
         while starts[number + 1] <= span.start:
             number += 1
         _hand_out(texts, found, starts, number, span)
@@ -245,6 +288,10 @@ def _hand_out(
             secret = span.secret if is_all else value[start:end]
             found[number].append(Span(start, end, span.rule, secret))
         number += 1
+
+
+def _with_value(text: Text, value: str | None) -> Text:
+    return text if value is None else Text(text.start, text.end, value)
 
 
 def _splice(text: str, changed: Sequence[tuple[int, int, str]]) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from redrive.reports.redact_names import Level, judge, level_of, looks_random
 from redrive.reports.redact_rules import Span
 
-__all__ = ["Text", "find_by_name", "find_fields_in_json", "write_json"]
+__all__ = ["Text", "find_by_name", "find_fields_in_json", "is_json", "write_json"]
 
 _TOKEN = re.compile(r'"((?:[^"\\]++|\\.)*+)(?:"|\Z)|[\[\]{}]', re.DOTALL)
 _NAME_CHARS = 60
@@ -52,6 +52,17 @@ def write_json(text: str) -> str:
     except UnicodeEncodeError:
         return json.dumps(text)
     return written
+
+
+def is_json(text: str) -> bool:
+    """Say whether a text is a JSON object or list that is not empty."""
+    if len(text) < 4 or text.lstrip()[:1] not in ("{", "["):
+        return False
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def find_fields_in_json(

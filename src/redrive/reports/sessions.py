@@ -111,9 +111,12 @@ def _counts(view: SessionView) -> str:
 
 
 def _state(view: SessionView) -> str:
+    if view.recorder == "recording":
+        return "recording now"
+    state = "complete" if view.complete else "incomplete"
     if view.complete is None:
-        return "completeness not known"
-    return "complete" if view.complete else "incomplete"
+        state = "completeness not known"
+    return state if view.recorder is None else f"recorder {escape(view.recorder)}, {state} so far"
 
 
 def header_lines(view: SessionView) -> Iterator[str]:

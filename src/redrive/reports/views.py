@@ -23,6 +23,8 @@ class SessionView(msgspec.Struct, frozen=True, omit_defaults=True):
     """One session as a list shows it.
 
     `broken` says why a path does not reach its root, `damage` why stored events are no evidence.
+    `recorder` is `recording` while the session is being recorded, and `ended early` where its
+    recorder was killed or failed: what came after is not recorded.
     """
 
     session_id: str
@@ -50,6 +52,7 @@ class SessionView(msgspec.Struct, frozen=True, omit_defaults=True):
     complete: bool | None = None
     broken: str | None = None
     damage: str | None = None
+    recorder: str | None = None
     usage: Usage | None = None
 
 

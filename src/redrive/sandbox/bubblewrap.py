@@ -12,6 +12,7 @@ from redrive.errors import ContainmentError
 from redrive.sandbox.confinement import ConfinedResult, Confinement
 from redrive.sandbox.launch import launch
 from redrive.sandbox.proof import SandboxLevel, prove
+from redrive.sandbox.wiring import UNWIRED, Wiring
 
 INSTALL_HINT = (
     "install bubblewrap (the program bwrap) from your distribution, and allow user namespaces"
@@ -29,7 +30,7 @@ def probe() -> SandboxLevel:
 
 
 def run_confined(
-    argv: Sequence[str], confinement: Confinement, stdin: bytes = b""
+    argv: Sequence[str], confinement: Confinement, stdin: bytes = b"", wiring: Wiring = UNWIRED
 ) -> ConfinedResult:
     """Run a command that can change nothing and reach nobody, but for what is named.
 
@@ -37,6 +38,7 @@ def run_confined(
         argv: the command and its arguments, looked up inside.
         confinement: what it has.
         stdin: what it reads; then its input is closed.
+        wiring: what connects it with this process while it runs, see `Wiring`.
 
     Raises:
         ContainmentError: the sandbox is not proven here, or failed; nothing ran outside it.
@@ -46,7 +48,7 @@ def run_confined(
     level = _level(found)
     if found is None or not level.is_proven:
         raise ContainmentError(f"nothing is run: {level.reason}", hint=INSTALL_HINT)
-    return launch(found, argv, confinement, stdin)
+    return launch(found, argv, confinement, stdin, wiring)
 
 
 def _level(found: str | None) -> SandboxLevel:

@@ -17,6 +17,7 @@ MIB = 1024 * 1024
 SCRATCH_HOME = "/scratch"
 # Both lie inside, in memory; no other user of the host sees them.
 SCRATCH = "/tmp"  # noqa: S108  # nosec B108
+MAX_CPUS = 1024
 DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 # Where programs and their libraries lie; the stores are those of Nix and Guix.
 SYSTEM_FOLDERS = (
@@ -79,6 +80,9 @@ class Confinement(msgspec.Struct, frozen=True):
         cwd: working folder inside.
         environment: all variables the process gets; none is inherited.
         limits: see `Limits`.
+        scratch: further folders in memory, empty at first; binds below one of them win over it.
+        n_cpus: how many processors the process is shown (where glibc counts them) and, as far as
+            this process may use as many, runs on; `None` for those of this process.
     """
 
     readable: tuple[Bind, ...] = ()
@@ -88,6 +92,8 @@ class Confinement(msgspec.Struct, frozen=True):
     cwd: str = SCRATCH
     environment: Mapping[str, str] = {}
     limits: Limits = Limits()
+    scratch: tuple[str, ...] = ()
+    n_cpus: int | None = None
 
 
 class ConfinedResult(msgspec.Struct, frozen=True):
@@ -103,6 +109,7 @@ class ConfinedResult(msgspec.Struct, frozen=True):
         is_process_flood: it had more than `n_processes`, or its control group refused it one more.
         is_output_cut: at least one output was longer than is kept.
         wall_s: how long it took.
+        is_stopped: it was ended because whoever started it asked for that.
     """
 
     exit_code: int | None
@@ -113,6 +120,7 @@ class ConfinedResult(msgspec.Struct, frozen=True):
     is_process_flood: bool
     is_output_cut: bool
     wall_s: float
+    is_stopped: bool = False
 
 
 def dump_arguments(confinement: Confinement, known_options: str) -> tuple[str, ...]:
@@ -124,8 +132,11 @@ def dump_arguments(confinement: Confinement, known_options: str) -> tuple[str, .
             does not name them.
 
     Raises:
-        UsageError: a path that is not absolute, does not exist or covers the system's own; a NUL.
+        UsageError: a path that is not absolute, does not exist or covers the system's own; a NUL;
+            no processor.
     """
+    if confinement.n_cpus is not None and not 1 <= confinement.n_cpus <= MAX_CPUS:
+        raise UsageError(f"a sandbox has 1 to {MAX_CPUS} processors, not {confinement.n_cpus}")
     sizes = _sized(confinement.limits.scratch_bytes, known_options)
     arguments = (
         *("--unshare-all", "--unshare-user", "--die-with-parent", "--new-session"),
@@ -135,7 +146,7 @@ def dump_arguments(confinement: Confinement, known_options: str) -> tuple[str, .
         *("--proc", "/proc", "--dev", "/dev"),
         *(*sizes, "--tmpfs", _SHARED_MEMORY, *sizes, "--tmpfs", SCRATCH),
         *_home(confinement, sizes),
-        *_binds(confinement),
+        *_mounts(confinement, sizes),
         # Last: what was made above for mount points lies on the root, which is memory as well. A
         # superuser without rights still owns the host's settings in /proc/sys.
         *("--remount-ro", "/proc", "--remount-ro", "/dev", "--remount-ro", "/"),
@@ -174,14 +185,16 @@ def _home(confinement: Confinement, sizes: tuple[str, ...]) -> tuple[str, ...]:
     return ("--bind", confinement.home_folder, confinement.home)
 
 
-def _binds(confinement: Confinement) -> Iterator[str]:
-    binds = [("--ro-bind", bind) for bind in confinement.readable]
-    binds += [("--bind", bind) for bind in confinement.writable]
+def _mounts(confinement: Confinement, sizes: tuple[str, ...]) -> Iterator[str]:
+    mounts = [(path, (*sizes, "--tmpfs", path)) for path in confinement.scratch]
+    for option, binds in (("--ro-bind", confinement.readable), ("--bind", confinement.writable)):
+        for bind in binds:
+            _check_source(bind.source)
+            mounts.append((bind.inside, (option, bind.source, bind.inside)))
     # Outer before inner, so that a mount does not hide one that lies below it.
-    for option, bind in sorted(binds, key=lambda pair: pair[1].inside.count("/")):
-        _check_source(bind.source)
-        _check_target(bind.inside)
-        yield from (option, bind.source, bind.inside)
+    for path, words in sorted(mounts, key=lambda pair: pair[0].count("/")):
+        _check_target(path)
+        yield from words
 
 
 def _check_source(path: str) -> None:

@@ -5,7 +5,8 @@ through `bubblewrap.run_confined`, which has that proven first.
 
 Nothing of the caller reaches the process: bubblewrap starts with an empty environment (its own
 stays readable in `/proc/1/environ`), its arguments come through a descriptor that it closes (they
-would stay readable in `/proc/1/cmdline`), and no other descriptor is inherited.
+would stay readable in `/proc/1/cmdline`), and no other descriptor is inherited but the one that a
+`Wiring` names.
 
 The number of processes is held by the kernel: for an ordinary user by RLIMIT_NPROC, some above the
 number at which a run is ended; for root by a control group, exactly. Root without one is counted
@@ -33,6 +34,7 @@ from redrive.errors import ContainmentError, UsageError
 from redrive.sandbox.confinement import ConfinedResult, Confinement, Limits, dump_arguments
 from redrive.sandbox.control_group import ControlGroup, find_parent, open_group
 from redrive.sandbox.system_calls import dump_filter
+from redrive.sandbox.wiring import UNWIRED, Kept, Wiring, take_channel
 
 _TICK_S = 0.02
 _END_TIMEOUT_S = 5.0
@@ -56,6 +58,10 @@ exec "$@"
 """
 
 
+# Where glibc counts processors; nothing else of /sys is there.
+_CPUS_ONLINE = "/sys/devices/system/cpu/online"
+
+
 class _Status(msgspec.Struct, frozen=True, rename="kebab"):
     child_pid: int | None = None
     exit_code: int | None = None
@@ -74,44 +80,80 @@ def read_options(bubblewrap: str) -> str:
 
 
 def launch(
-    bubblewrap: str, argv: Sequence[str], confinement: Confinement, stdin: bytes
+    bubblewrap: str,
+    argv: Sequence[str],
+    confinement: Confinement,
+    stdin: bytes,
+    wiring: Wiring = UNWIRED,
 ) -> ConfinedResult:
     """Run a command under a bubblewrap of which nothing is proven.
+
+    An exception that comes in between, such as an interrupt, ends the command and all it started.
 
     Args:
         bubblewrap: path of the program.
         argv: the command and its arguments, looked up inside.
         confinement: what it has.
         stdin: what it reads; then its input is closed.
+        wiring: see `Wiring`.
 
     Raises:
-        UsageError: the confinement or the command cannot be written down.
+        UsageError: the confinement, the command or the channel is not what it must be.
         ContainmentError: bubblewrap did not start the command, or did not end.
     """
-    if not argv or any("\0" in word for word in argv):
-        raise UsageError("a command for the sandbox is empty or holds a NUL character")
-    arguments = dump_arguments(confinement, read_options(bubblewrap))
-    command = ("/bin/sh", "-c", _LIMITS_SCRIPT, "sh", *_limit_words(confinement.limits), *argv)
     with ExitStack() as stack:
+        channel = take_channel(stack, wiring.channel)
+        if not argv or any("\0" in word for word in argv):
+            raise UsageError("a command for the sandbox is empty or holds a NUL character")
+        arguments = dump_arguments(confinement, read_options(bubblewrap))
+        command = ("/bin/sh", "-c", _LIMITS_SCRIPT, "sh", *_limit_words(confinement.limits), *argv)
         # Entered first, so that it is removed when all else has ended.
         group = _enter_group(stack, confinement.limits)
         read_end, write_end = os.pipe()
         status = stack.enter_context(os.fdopen(read_end, "rb", buffering=0))
         # Closed as soon as the child has its own, or the end would never be seen.
         with os.fdopen(write_end, "wb"), ExitStack() as handed:
-            words = ["--json-status-fd", str(write_end), *arguments]
-            descriptors = [write_end]
-            refused_calls = dump_filter(platform.machine())
-            if refused_calls is not None:
-                descriptors.append(handed.enter_context(_sealed(refused_calls)))
-                words += ("--seccomp", str(descriptors[-1]))
-            sealed = "\0".join(words).encode("utf-8", "surrogateescape")
+            descriptors = [write_end, *channel]
+            words = ["--json-status-fd", str(write_end)]
+            for option, data, path in _files(confinement):
+                descriptors.append(handed.enter_context(_sealed(data)))
+                words += (option, str(descriptors[-1]), *path)
+            sealed = "\0".join((*words, *arguments)).encode("utf-8", "surrogateescape")
             descriptors.append(handed.enter_context(_sealed(sealed)))
             start = (bubblewrap, "--args", str(descriptors[-1]), "--", *command)
-            if group is not None:
-                start = (*group.joining(), *start)
-            process = stack.enter_context(_started(start, descriptors))
-        return _Run(process, status, confinement.limits, group).finish(stdin)
+            joining = () if group is None else group.joining()
+            with _on_cpus(confinement.n_cpus):
+                process = stack.enter_context(_started((*joining, *start), descriptors))
+        if wiring.channel is not None:
+            wiring.channel.close()
+        return _Run(process, status, confinement.limits, group, wiring).finish(stdin)
+
+
+def _files(confinement: Confinement) -> Iterator[tuple[str, bytes, tuple[str, ...]]]:
+    """Yield what bubblewrap reads beside its arguments: option, bytes, path inside if it has one.
+
+    They come before the arguments, which make the root read-only in the end.
+    """
+    refused_calls = dump_filter(platform.machine())
+    if refused_calls is not None:
+        yield "--seccomp", refused_calls, ()
+    if confinement.n_cpus is not None:
+        shown = f"0-{confinement.n_cpus - 1}\n" if confinement.n_cpus > 1 else "0\n"
+        yield "--ro-bind-data", shown.encode(), (_CPUS_ONLINE,)
+
+
+@contextmanager
+def _on_cpus(n_most: int | None) -> Iterator[None]:
+    """Let this thread, and so what it starts meanwhile, run on the first processors only."""
+    if n_most is None:
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, sorted(before)[:n_most])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def _enter_group(stack: ExitStack, limits: Limits) -> ControlGroup | None:
@@ -185,20 +227,6 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
     process.wait()
 
 
-class _Kept:
-    """The first bytes of a stream, up to a limit."""
-
-    def __init__(self, limit_bytes: int) -> None:
-        self.data = bytearray()
-        self.is_cut = False
-        self._limit_bytes = limit_bytes
-
-    def take(self, chunk: bytes) -> None:
-        room = self._limit_bytes - len(self.data)
-        self.data += chunk[:room]
-        self.is_cut = self.is_cut or len(chunk) > room
-
-
 class _Run:
     """One started bubblewrap: moves bytes until all its outputs have ended."""
 
@@ -208,20 +236,25 @@ class _Run:
         status: IO[bytes],
         limits: Limits,
         group: ControlGroup | None,
+        wiring: Wiring,
     ) -> None:
         self._process = process
         self._limits = limits
         self._group = group
+        self._stop = wiring.stop
         self._started_s = time.monotonic()
-        self._stdout, self._stderr = _Kept(limits.output_bytes), _Kept(limits.output_bytes)
-        self._status = _Kept(_CHUNK_BYTES)
+        self._stdout, self._stderr = (
+            Kept(limits.output_bytes, pass_on, wiring.passed_bytes)
+            for pass_on in (wiring.on_stdout, wiring.on_stderr)
+        )
+        self._status = Kept(_CHUNK_BYTES)
         self._sources = {
             process.stdout: self._stdout,
             process.stderr: self._stderr,
             status: self._status,
         }
         self._selector = selectors.DefaultSelector()
-        self._is_timeout = self._is_process_flood = False
+        self._is_timeout = self._is_process_flood = self._is_stopped = False
 
     def finish(self, stdin: bytes) -> ConfinedResult:
         with self._selector:
@@ -231,7 +264,7 @@ class _Run:
         self._process.wait()
         # What was refused a process may have answered otherwise than it would have.
         self._is_process_flood |= self._group is not None and self._group.has_refused()
-        if self._is_timeout or self._is_process_flood:
+        if self._is_ended:
             return self._result(None)
         code = self._last_status().exit_code
         if code is None or (code == _LIMITS_REFUSED and self._stderr.data == _LIMITS_MARK):
@@ -255,7 +288,7 @@ class _Run:
                     left = self._write(stdin, left)
                 else:
                     self._read(key)
-            if self._is_timeout or self._is_process_flood:
+            if self._is_ended:
                 if time.monotonic() > deadline_s:
                     raise ContainmentError("the sandbox did not end when it was killed")
             elif self._must_end():
@@ -269,7 +302,13 @@ class _Run:
             self._is_process_flood = self._group.has_refused()
         else:
             self._is_process_flood = self._n_processes() > self._limits.n_processes
-        return self._is_timeout or self._is_process_flood
+        self._is_stopped = self._stop is not None and self._stop.is_set()
+        return self._is_ended
+
+    @property
+    def _is_ended(self) -> bool:
+        """Say whether the process was ended from here, or what it answered is no answer."""
+        return self._is_timeout or self._is_process_flood or self._is_stopped
 
     def _hasten(self) -> None:
         """Let the first process die before the others have multiplied further, where allowed.
@@ -324,6 +363,7 @@ class _Run:
             stderr=bytes(self._stderr.data),
             is_timeout=self._is_timeout,
             is_process_flood=self._is_process_flood and not self._is_timeout,
+            is_stopped=self._is_stopped and not (self._is_timeout or self._is_process_flood),
             is_output_cut=self._stdout.is_cut or self._stderr.is_cut,
             wall_s=time.monotonic() - self._started_s,
         )

@@ -109,7 +109,10 @@ def _judge(inside: _Attempted, outside: _Attempted, known_options: str) -> Sandb
     ]
     missing = []
     if dump_filter(platform.machine()) is None:
-        missing.append(f"no filter of system calls is known for {platform.machine()}")
+        missing.append(
+            f"no filter of system calls is known for {platform.machine()}: kernel interfaces, and "
+            "Unix sockets in folders that are shown, are open"
+        )
     if "--disable-userns" not in known_options:
         missing.append("nested user namespaces are possible (bubblewrap before 0.8)")
     if "--size BYTES" not in known_options:

@@ -1,8 +1,8 @@
 """Verbatim sources: content-addressed, compressed as one stream, read back as a checked stream.
 
 Knows bytes and digests. Must not know formats or sessions. An artefact is one zstd frame with a
-window of 8 MiB, so that a log of growing requests costs about its unique bytes, cut into parts of
-at most 4 MiB. A grown source stores its tail alone, after the artefact that it `extends`.
+window of up to 8 MiB, so that a log of growing requests costs about its unique bytes, cut into
+parts of at most 4 MiB. A grown source stores its tail alone, after the artefact that it `extends`.
 
 Source: DESIGN.md §3 "Evidence is bytes" and "Store". Memory: about 20 MiB, whatever the size.
 """
@@ -19,6 +19,7 @@ from redrive.stores.rows import ArtefactRow, PartRow, find_row, next_id, put_row
 
 PART_BYTES = 4 * 1024 * 1024
 _WINDOW_LOG = 23
+_MIN_WINDOW_LOG = 10
 _LEVEL = 3
 _READ_BYTES = 1024 * 1024
 _BUFFER_BYTES = 128 * 1024
@@ -53,7 +54,7 @@ def write_artefact(
                 state.update(chunk)
                 known_bytes += len(chunk)
     artefact = next_id(database, ArtefactRow)
-    parts, tail_bytes = _write_frame(database, artefact, data, state)
+    parts, tail_bytes = _write_frame(database, artefact, data, state, size - known_bytes)
     known_bytes += tail_bytes
     if state.digest() != sha256 or known_bytes != size:
         database.execute("DELETE FROM parts WHERE artefact = ?", (artefact,))
@@ -66,14 +67,12 @@ def write_artefact(
 
 
 def _write_frame(
-    database: Database, artefact: int, data: BinaryIO, state: "hashlib._Hash"
+    database: Database, artefact: int, data: BinaryIO, state: "hashlib._Hash", expected: int
 ) -> tuple[int, int]:
     """Compress a stream into parts and hash it on the way; give the number of parts and bytes."""
-    compressor = zstandard.ZstdCompressor(
-        compression_params=zstandard.ZstdCompressionParameters.from_level(
-            _LEVEL, window_log=_WINDOW_LOG, enable_ldm=True
-        )
-    ).chunker(chunk_size=PART_BYTES)
+    compressor = zstandard.ZstdCompressor(compression_params=_parameters(expected)).chunker(
+        chunk_size=PART_BYTES
+    )
     number = size = 0
     while chunk := data.read(_READ_BYTES):
         state.update(chunk)
@@ -85,6 +84,14 @@ def _write_frame(
         put_row(database, PartRow(artefact, number, part))
         number += 1
     return number, size
+
+
+def _parameters(size: int) -> zstandard.ZstdCompressionParameters:
+    """Choose the window for a stream of about `size` bytes; a small one is set up faster."""
+    window_log = min(_WINDOW_LOG, max(_MIN_WINDOW_LOG, size.bit_length()))
+    return zstandard.ZstdCompressionParameters.from_level(
+        _LEVEL, window_log=window_log, source_size=max(size, 1), enable_ldm=True
+    )
 
 
 def open_artefact(database: Database, sha256: bytes) -> BinaryIO:

@@ -140,21 +140,25 @@ def _sources(database: Database, session_id: str) -> list[StoredSource]:
 
 def list_sources(database: Database, sha256: bytes) -> list[SourceRow]:
     """List the sessions that were read from an artefact."""
-    rows = read_rows(
-        database, StoredSource, "WHERE sha256 = ? ORDER BY session_id, role", (sha256,)
+    where = "WHERE sha256 = ? ORDER BY session_id, role"
+    return [_source_row(row) for row in read_rows(database, StoredSource, where, (sha256,))]
+
+
+def list_own_sources(database: Database, session_id: str) -> list[SourceRow]:
+    """List what a session was read from, by role."""
+    return [_source_row(row) for row in _sources(database, session_id)]
+
+
+def _source_row(row: StoredSource) -> SourceRow:
+    return SourceRow(
+        session_id=row.session_id,
+        role=row.role,
+        sha256=row.sha256.hex(),
+        size=row.size,
+        importer=row.importer,
+        importer_version=row.importer_version,
+        report=canonical.decode_value(row.report),
     )
-    return [
-        SourceRow(
-            session_id=row.session_id,
-            role=row.role,
-            sha256=row.sha256.hex(),
-            size=row.size,
-            importer=row.importer,
-            importer_version=row.importer_version,
-            report=canonical.decode_value(row.report),
-        )
-        for row in rows
-    ]
 
 
 def list_revisions(database: Database, base_id: str) -> list[SessionRow]:

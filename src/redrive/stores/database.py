@@ -101,6 +101,22 @@ class Database:
         finally:
             self.is_in_transaction = False
 
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Show every read inside the same state, whatever other processes commit meanwhile.
+
+        Inside a transaction that is what they see in any case. Keep it short: while it is open, the
+        log of those who write can only grow.
+        """
+        if self._connection.in_transaction:
+            yield
+            return
+        self.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self._roll_back()  # nothing was written
+
     def _roll_back(self) -> None:
         """Undo what is open; SQLite has done so by itself after a full disk."""
         if self._connection.in_transaction:

@@ -9,6 +9,7 @@ at each offset, to be replaced from the last to the first.
 Source: DESIGN.md §3 "Evidence is bytes".
 """
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
@@ -23,6 +24,8 @@ MAX_DEPTH = 400  # the decoders follow at most Python's recursion limit, 1,000 b
 _PREFIX = b'{"$stored":'
 MARK = b'"payload":' + _PREFIX
 _HOLE = b'""'
+_LINE_BREAK, _DOLLAR = b"\n"[0], b"$"[0]  # one byte is looked for much faster than two
+_SURELY_PLAIN_BYTES = min(MIN_TEXT_BYTES, 2 * MAX_DEPTH)
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 
@@ -78,9 +81,23 @@ class Packer:
         except UnicodeEncodeError as error:
             raise RecordError(f"event {event.seq} has an id that is no UTF-8 text") from error
 
+    def pack_all(self, events: Sequence[Event]) -> list[bytes]:
+        """Write events as lines, as `pack` does; faster where all of them are small and plain."""
+        try:
+            lines = list(map(_encode, events))
+        except UnicodeEncodeError:
+            lines = []  # `pack` says which one
+        payloads = b"".join([event.payload for event in events])
+        longest = max(map(len, lines), default=_SURELY_PLAIN_BYTES + 1)
+        if longest <= _SURELY_PLAIN_BYTES and _is_plain(payloads):
+            return lines
+        return list(map(self.pack, events))
+
     def _stored_form(self, event: Event) -> Event:
         """Give the event with the payload as its line holds it."""
         payload = rest = bytes(event.payload)
+        if len(payload) <= _SURELY_PLAIN_BYTES and _is_plain(payload):
+            return event
         refs: list[TextRef] = []
         is_deep = _is_deep(payload)
         if event.kind is Kind.MODEL_REQUEST and len(payload) > MIN_TEXT_BYTES and not is_deep:
@@ -115,6 +132,14 @@ class Packer:
         return TextRef(name, start, digest.hex())
 
 
+def _is_plain(payload: bytes) -> bool:
+    """Say whether a payload, or several, hold neither a line break nor our own mark.
+
+    If they are short as well, they are stored as they are.
+    """
+    return _LINE_BREAK not in payload and (_DOLLAR not in payload or _PREFIX not in payload)
+
+
 def _is_deep(payload: bytes) -> bool:
     """Say whether a payload is nested so deeply that a line around it might not be decoded.
 
@@ -139,13 +164,22 @@ def unpack(line: bytes, texts: TextStore) -> Event:
     stored = _find_stored(event, line)
     if stored is None:
         return event
-    rest = bytes(stored.rest)
-    if rest.startswith(b'"') and rest != _HOLE:
-        rest = msgspec.json.decode(rest, type=str).encode()
+    rest = bytes(_rest_of(stored))
     for ref in reversed(stored.texts):
         token = texts.get(bytes.fromhex(ref.sha256))
         rest = rest[: ref.offset] + token + rest[ref.offset + len(_HOLE) :]
     return msgspec.structs.replace(event, payload=Raw(rest))
+
+
+def unpack_without_texts(line: bytes) -> Event:
+    """Read a line to its event, whose large texts are left out: each is the empty string.
+
+    Raises:
+        TamperError: the line is no event.
+    """
+    event = unpack_envelope(line)
+    stored = _find_stored(event, line)
+    return event if stored is None else msgspec.structs.replace(event, payload=_rest_of(stored))
 
 
 def unpack_envelope(line: bytes) -> Event:
@@ -158,6 +192,14 @@ def unpack_envelope(line: bytes) -> Event:
         return _decode_event(line)
     except msgspec.DecodeError as error:
         raise TamperError(f"a stored line is no event: {error}") from error
+
+
+def _rest_of(stored: _Stored) -> Raw:
+    """Give a payload with a hole in the place of each text."""
+    rest = bytes(stored.rest)
+    if rest.startswith(b'"') and rest != _HOLE:
+        return Raw(msgspec.json.decode(rest, type=str).encode())
+    return stored.rest
 
 
 def find_texts(line: bytes) -> tuple[Event, tuple[TextRef, ...]] | None:

@@ -8,7 +8,7 @@ Source: DESIGN.md §7; §3 "inference cache, annotations".
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -18,7 +18,14 @@ import zstandard
 from redrive import canonical
 from redrive.errors import StoreError, TamperError, UsageError, quote
 from redrive.stores.database import Database, SqlValue
-from redrive.stores.port import HookRow, InferenceRow, LabelRow, ReportRow, SampleRow
+from redrive.stores.port import (
+    HookRow,
+    InferenceRow,
+    LabelRow,
+    PolicyChanges,
+    ReportRow,
+    SampleRow,
+)
 from redrive.stores.rows import (
     Row,
     StoredHook,
@@ -94,12 +101,7 @@ class SqlitePolicyTables:
         row = find_row(self._database, StoredReport, "WHERE id = ?", (report,))
         if row is None:
             raise UsageError(f"no policy report {report}", hint="`redrive policy replay` makes one")
-        try:
-            if zstandard.frame_content_size(row.document) != row.size:
-                raise TamperError(f"policy report {report} is damaged: it has another size")
-            return zstandard.ZstdDecompressor().decompress(row.document)
-        except zstandard.ZstdError as error:
-            raise TamperError(f"policy report {report} is damaged: {error}") from error
+        return _decompressed(row)
 
     def find_report(self, policy: str, version: str, digest: str) -> ReportRow | None:
         """Find the newest report of exactly this version with exactly this code."""
@@ -205,6 +207,67 @@ class SqlitePolicyTables:
         return read_rows(self._database, kind, f"WHERE {column} = ? ORDER BY id", wanted)
 
 
+def rewrite_policy_tables(database: Database, redact: Callable[[bytes], bytes]) -> PolicyChanges:
+    """Redact the texts of all rows; inside a transaction.
+
+    An inference that held a secret is dropped: its key is that of another question. Reports, notes
+    of labels and reasons of decisions are kept, redacted. A table in which a row changed has
+    another tail.
+
+    Args:
+        database: inside a transaction.
+        redact: takes JSON; gives the same object where there is nothing to redact.
+    """
+
+    def text(value: str) -> str:
+        data = canonical.encode([value])
+        new = redact(data)
+        return value if new is data else str(canonical.decode_value(new)[0])
+
+    def report(row: StoredReport) -> StoredReport:
+        document = _decompressed(row)
+        new = redact(document)
+        if new is document:
+            return row
+        data = zstandard.ZstdCompressor(level=3).compress(new)
+        return msgspec.structs.replace(row, size=len(new), document=data)
+
+    def inference(row: StoredInference) -> StoredInference | None:
+        held = canonical.encode([row.request, row.value, row.spec, row.fingerprint])
+        return row if redact(held) is held else None
+
+    def label(row: StoredLabel) -> StoredLabel:
+        return msgspec.structs.replace(row, note=text(row.note))
+
+    def hook(row: StoredHook) -> StoredHook:
+        return msgspec.structs.replace(row, reason=text(row.reason))
+
+    return PolicyChanges(
+        reports=_rewrite(database, StoredReport, report),
+        inferences=_rewrite(database, StoredInference, inference),
+        labels=_rewrite(database, StoredLabel, label),
+        hook_decisions=_rewrite(database, StoredHook, hook),
+    )
+
+
+def _rewrite(database: Database, kind: type[_R], change: Callable[[_R], _R | None]) -> int:
+    """Change or drop rows of a table that only grows; say how many, and give it a new tail."""
+    rows = list(read_rows(database, kind, "ORDER BY id"))
+    changed = [change(row) for row in rows]
+    count = sum(old != new for old, new in zip(rows, changed, strict=True))
+    if not count:
+        return 0
+    # The table is a name of this module.
+    database.execute(f"DELETE FROM {kind.table}")  # noqa: S608 # nosec B608
+    tail = empty_tail(kind)
+    for row in changed:
+        if row is not None:
+            put_row(database, row)
+            tail = longer_tail(tail, seal_of(row))
+    put_row(database, tail, replaces=True)
+    return count
+
+
 def _append(database: Database, kind: type[_R], values: tuple[SqlValue, ...]) -> _R:
     """Add a row at the end of a table, and its seal to the table's tail.
 
@@ -220,6 +283,15 @@ def _append(database: Database, kind: type[_R], values: tuple[SqlValue, ...]) ->
 
 def _safe(text: str) -> str:
     return canonical.escape_surrogates(text)
+
+
+def _decompressed(row: StoredReport) -> bytes:
+    try:
+        if zstandard.frame_content_size(row.document) != row.size:
+            raise TamperError(f"policy report {row.id} is damaged: it has another size")
+        return zstandard.ZstdDecompressor().decompress(row.document)
+    except zstandard.ZstdError as error:
+        raise TamperError(f"policy report {row.id} is damaged: {error}") from error
 
 
 def empty_tail(kind: type[Row]) -> TailRow:

@@ -5,7 +5,7 @@ Knows events, sessions and artefacts as values. Must not know formats, verbs or 
 Source: DESIGN.md §3 "Store" and "Names".
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Protocol
@@ -59,6 +59,20 @@ class SessionRow(msgspec.Struct, frozen=True):
     last_ts_ns: int | None = None
     summary: dict[str, Any] = {}
     sources: tuple[tuple[str, str, int], ...] = ()
+
+
+class Recorder(msgspec.Struct, frozen=True):
+    """The process that records a session.
+
+    Attributes:
+        pid: its process id; 0 where it does not tell.
+        program: its name, without arguments.
+        since: when it began, RFC 3339.
+    """
+
+    pid: int = 0
+    program: str = ""
+    since: str = ""
 
 
 class SourceRow(msgspec.Struct, frozen=True):
@@ -280,6 +294,60 @@ class PolicyTables(Protocol):
         ...
 
 
+class PolicyChanges(msgspec.Struct, frozen=True):
+    """How many rows about policies a redaction changed; inferences were dropped."""
+
+    reports: int = 0
+    inferences: int = 0
+    labels: int = 0
+    hook_decisions: int = 0
+
+
+class Rewriting(Protocol):
+    """Removes what a session held before it was rewritten; see `redrive.stores.rewriting`."""
+
+    def list_sources(self, session_id: str) -> list[SourceRow]:
+        """List what a session was read from, by role."""
+        ...
+
+    def find_size(self, sha256: str) -> int | None:
+        """Give the size of a stored artefact; `None` where it is not stored."""
+        ...
+
+    def digests_of(self, session_id: str) -> set[str]:
+        """List the digests of all that a session rests on."""
+        ...
+
+    def users_of(self, digests: Collection[str], besides: Collection[str]) -> dict[str, set[str]]:
+        """Map each digest that other sessions rest on to those sessions."""
+        ...
+
+    def begin(self) -> None:
+        """Let what is removed be overwritten; inside a transaction, as what follows."""
+        ...
+
+    def drop_superseded(self, session_id: str) -> None:
+        """Remove the projections of a session that are not its current one."""
+        ...
+
+    def drop(self, digests: Collection[str]) -> None:
+        """Remove texts and artefacts that nothing rests on any more."""
+        ...
+
+    def rewrite_policies(self, redact: Callable[[bytes], bytes]) -> PolicyChanges:
+        """Redact what is stored of policies; `redact` takes and gives JSON."""
+        ...
+
+    @property
+    def needs_cleaning(self) -> bool:
+        """Whether bytes of what was removed may still lie in the file."""
+        ...
+
+    def clean(self) -> str:
+        """Let nothing be left of what was removed; give why not, where it cannot be done now."""
+        ...
+
+
 class Store(Protocol):
     """Where sessions lie.
 
@@ -310,6 +378,12 @@ class Store(Protocol):
     @property
     def policies(self) -> PolicyTables:
         """What the store keeps of policies."""
+        ...
+
+    # --- redaction of what is stored
+    @property
+    def rewriting(self) -> Rewriting:
+        """What removes content that was replaced."""
         ...
 
     # --- artefacts: the verbatim sources
@@ -389,8 +463,16 @@ class Store(Protocol):
         """Give events by seq, with a small cache of segments."""
         ...
 
-    def index(self, session_id: str) -> SessionIndex:
-        """Build the session's index by one pass over its events."""
+    def index(self, session_id: str, n_events: int | None = None) -> SessionIndex:
+        """Build the session's index by one pass over its events.
+
+        With `n_events`, of the first ones alone: of a session that is being recorded, those that
+        its row told of.
+        """
+        ...
+
+    def find_recorder(self, session_id: str) -> Recorder | None:
+        """Say which process records this session now; `None` where none does."""
         ...
 
     def verify(self, session_id: str | None = None, head: str | None = None) -> Verification:

@@ -2,7 +2,8 @@
 
 Knows lines, digests and order. Must not know sessions' names beyond the chain's beginning. A
 segment is never edited; what is appended later begins a new one. Its digest covers the digest
-before it, its columns and its uncompressed lines, so it is the same under every zstd.
+before it, its columns and its uncompressed lines, so it is the same under every zstd. A recorder
+writes a segment per commit, so segments may be tiny: neighbours are read together, as one run.
 
 Source: DESIGN.md §3 "Store".
 """
@@ -10,7 +11,7 @@ Source: DESIGN.md §3 "Store".
 import hashlib
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -20,15 +21,29 @@ from redrive.errors import TamperError, UsageError
 from redrive.record.event import Event, Kind
 from redrive.record.schema import SCHEMA_VERSION, upcast
 from redrive.stores.database import Database
-from redrive.stores.payloads import MARK, Packer, find_texts, unpack, unpack_envelope
+from redrive.stores.payloads import (
+    MARK,
+    Packer,
+    find_texts,
+    unpack,
+    unpack_envelope,
+    unpack_without_texts,
+)
 from redrive.stores.port import Block
-from redrive.stores.rows import ProjectionRow, SegmentRow, find_row, put_row, read_records
+from redrive.stores.rows import (
+    ProjectionRow,
+    SegmentRow,
+    check_row,
+    find_row,
+    put_row,
+    read_records,
+)
 from redrive.stores.texts import TextStore
 
 MAX_EVENTS = 256
 MAX_BYTES = 1024 * 1024
 _LEVEL = 3
-_CACHE_SEGMENTS = 8
+_CACHE_RUNS = 8
 _CACHE_BYTES = 4 * 1024 * 1024
 _MIN_TS, _MAX_TS = -(2**63), 2**63 - 1  # what a column holds
 _encode = msgspec.json.Encoder().encode
@@ -65,6 +80,7 @@ class SegmentWriter:
         self._size = 0
         self._kinds: set[Kind] = set()
         self._times: list[int] = []
+        self._compressor = zstandard.ZstdCompressor(level=_LEVEL)
         self.next_seq = projection.events
         self.head = projection.head
         self.first_ts_ns = projection.first_ts_ns
@@ -72,7 +88,24 @@ class SegmentWriter:
 
     def append(self, event: Event) -> None:
         """Take the next event."""
-        line = self._packer.pack(event)
+        self._add(event, self._packer.pack(event))
+
+    def extend(self, events: Sequence[Event]) -> None:
+        """Take the next events; the same as to append each, and faster where they fit."""
+        lines = self._packer.pack_all(events)
+        size = sum(map(len, lines)) + len(lines)
+        if len(self._lines) + len(lines) >= MAX_EVENTS or self._size + size > MAX_BYTES:
+            for event, line in zip(events, lines, strict=True):
+                self._add(event, line)
+            return
+        self._lines += lines
+        self._size += size
+        self._kinds.update([event.kind for event in events])
+        times = [event.ts_ns for event in events]
+        self._times += [t for t in times if t is not None and _MIN_TS <= t <= _MAX_TS]
+        self.next_seq += len(lines)
+
+    def _add(self, event: Event, line: bytes) -> None:
         if self._lines and self._size + len(line) + 1 > MAX_BYTES:
             self.flush()
         self._lines.append(line)
@@ -83,6 +116,16 @@ class SegmentWriter:
         self.next_seq += 1
         if len(self._lines) == MAX_EVENTS:
             self.flush()
+
+    def grown(self, projection: ProjectionRow) -> ProjectionRow:
+        """Give the projection's row as it is with all that was flushed."""
+        return msgspec.structs.replace(
+            projection,
+            events=self.next_seq,
+            head=self.head,
+            first_ts_ns=self.first_ts_ns,
+            last_ts_ns=self.last_ts_ns,
+        )
 
     def flush(self) -> None:
         """Write what was collected as a segment; nothing, where there is nothing."""
@@ -101,7 +144,7 @@ class SegmentWriter:
             size=len(lines),
             prev=self.head,
             digest=b"",
-            data=zstandard.ZstdCompressor(level=_LEVEL).compress(lines),
+            data=self._compressor.compress(lines),
         )
         row = msgspec.structs.replace(row, digest=_digest(row, lines))
         put_row(self._database, row)
@@ -139,10 +182,11 @@ class Lines(NamedTuple):
 
 
 class Link(NamedTuple):
-    """A segment's place in its chain."""
+    """A segment's place in its chain; `size` is that of its lines."""
 
     first_seq: int
     events: int
+    size: int
     prev: bytes
     digest: bytes
 
@@ -156,12 +200,13 @@ def read_chain(database: Database, projection: ProjectionRow) -> list[Link]:
     seq, head = 0, chain_start(projection.session_id)
     links = []
     for record in database.query(
-        "SELECT first_seq, events, prev, digest FROM segments WHERE projection = ? "
+        "SELECT first_seq, events, size, prev, digest FROM segments WHERE projection = ? "
         "ORDER BY first_seq",
         (projection.id,),
     ):
         link = Link(*record)
-        if link.first_seq != seq or link.prev != head or type(link.events) is not int:
+        are_counts = type(link.events) is int and type(link.size) is int
+        if link.first_seq != seq or link.prev != head or not are_counts:
             raise tampered_segment(projection.session_id, seq, "the chain breaks here")
         seq, head = seq + link.events, link.digest
         links.append(link)
@@ -170,25 +215,40 @@ def read_chain(database: Database, projection: ProjectionRow) -> list[Link]:
     return links
 
 
-def read_segment(database: Database, projection: ProjectionRow, link: Link) -> Lines:
-    """Read the lines of one segment, checked against its digest.
+def group_links(links: Iterable[Link]) -> list[list[Link]]:
+    """Group neighbours to runs of at most 256 events and 1 MiB, or one segment; order is kept."""
+    runs: list[list[Link]] = []
+    events = size = 0
+    for link in links:
+        events, size = events + link.events, size + link.size
+        if not runs or events > MAX_EVENTS or size > MAX_BYTES:
+            runs.append([])
+            events, size = link.events, link.size
+        runs[-1].append(link)
+    return runs
+
+
+def read_run(database: Database, projection: ProjectionRow, run: Sequence[Link]) -> list[Lines]:
+    """Read the lines of neighbouring segments, each checked against its digest, in order.
 
     Raises:
-        TamperError: it is missing or damaged; names session and seq.
+        TamperError: one is missing or damaged; names session and seq.
     """
     session_id = projection.session_id
-    try:
-        row = find_row(
-            database,
-            SegmentRow,
-            "WHERE projection = ? AND first_seq = ?",
-            (projection.id, link.first_seq),
-        )
-    except TamperError as error:
-        raise tampered_segment(session_id, link.first_seq, error.message) from error
-    if row is None or row.digest != link.digest:
-        raise tampered_segment(session_id, link.first_seq, "it is another than in the chain")
-    return segment_lines(session_id, row)
+    where = "WHERE projection = ? AND first_seq >= ? AND first_seq <= ? ORDER BY first_seq"
+    values = (projection.id, run[0].first_seq, run[-1].first_seq)
+    found = {record[1]: record for record in read_records(database, SegmentRow, where, values)}
+    segments: list[Lines] = []
+    for link in run:
+        record = found.pop(link.first_seq, None)
+        try:
+            row = None if record is None else check_row(SegmentRow, record)
+        except TamperError as error:
+            raise tampered_segment(session_id, link.first_seq, error.message) from error
+        if row is None or row.digest != link.digest:
+            raise tampered_segment(session_id, link.first_seq, "it is another than in the chain")
+        segments.append(segment_lines(session_id, row))
+    return segments
 
 
 def segment_lines(session_id: str, row: SegmentRow) -> Lines:
@@ -230,22 +290,50 @@ def tampered_segment(session_id: str, seq: int, what: str) -> TamperError:
 
 
 def read_events(
-    database: Database, texts: TextStore, projection: ProjectionRow, start: int
+    database: Database,
+    texts: TextStore,
+    projection: ProjectionRow,
+    chain: Iterable[Link],
+    start: int,
 ) -> Iterator[Event]:
-    """Stream the events of a projection from seq `start`; a segment is held at a time."""
-    for link in read_chain(database, projection):
-        if link.first_seq + link.events <= start:
-            continue
-        segment = read_segment(database, projection, link)
-        lines = segment.lines[max(0, start - link.first_seq) :]
-        try:
-            if segment.is_plain:
-                yield from map(unpack_envelope, lines)
-            else:
-                for line in lines:
-                    yield unpack(line, texts)
-        except TamperError as error:
-            raise tampered_segment(projection.session_id, link.first_seq, error.message) from error
+    """Stream the events of a projection from seq `start`; a run of segments is held at a time.
+
+    Args:
+        database: where they lie.
+        texts: where large texts lie.
+        projection: whose events these are.
+        chain: what `read_chain` gave; what is appended later is not read.
+        start: the first seq to give.
+
+    Raises:
+        TamperError: a segment or a text is missing or damaged; names session and seq.
+    """
+    return _stream(database, projection, chain, start, lambda line: unpack(line, texts))
+
+
+def read_events_without_texts(
+    database: Database, projection: ProjectionRow, chain: Iterable[Link]
+) -> Iterator[Event]:
+    """Stream the events with large texts left out, as `unpack_without_texts` does."""
+    return _stream(database, projection, chain, 0, unpack_without_texts)
+
+
+def _stream(
+    database: Database,
+    projection: ProjectionRow,
+    chain: Iterable[Link],
+    start: int,
+    unpack_line: Callable[[bytes], Event],
+) -> Iterator[Event]:
+    wanted = (link for link in chain if link.first_seq + link.events > start)
+    for run in group_links(wanted):
+        for link, segment in zip(run, read_run(database, projection, run), strict=True):
+            read = unpack_envelope if segment.is_plain else unpack_line
+            try:
+                yield from map(read, segment.lines[max(0, start - link.first_seq) :])
+            except TamperError as error:
+                session_id = projection.session_id
+                raise tampered_segment(session_id, link.first_seq, error.message) from error
 
 
 def read_blocks(
@@ -291,15 +379,23 @@ def _unsealed(session_id: str, record: tuple[Any, ...]) -> SegmentRow:
 class SegmentReader:
     """Gives the events of one projection by seq; see `redrive.record.session.EventReader`.
 
-    Holds a few segments' lines: at most eight and 4 MiB, and always the last one read.
+    Holds a few runs of segments: at most eight and 4 MiB of lines, and always the last one read.
+
+    Args:
+        database: where they lie.
+        texts: where large texts lie.
+        projection: whose events these are.
+        chain: what `read_chain` gave.
     """
 
-    def __init__(self, database: Database, texts: TextStore, projection: ProjectionRow) -> None:
+    def __init__(
+        self, database: Database, texts: TextStore, projection: ProjectionRow, chain: Iterable[Link]
+    ) -> None:
         self._database = database
         self._texts = texts
         self._projection = projection
-        self._chain = read_chain(database, projection)
-        self._starts = [link.first_seq for link in self._chain]
+        self._runs = group_links(chain)
+        self._starts = [run[0].first_seq for run in self._runs]
         self._cache: OrderedDict[int, list[bytes]] = OrderedDict()
         self._sizes: dict[int, int] = {}
 
@@ -311,32 +407,34 @@ class SegmentReader:
             TamperError: the segment is damaged.
         """
         for seq in seqs:
-            first, lines = self._segment_of(seq)
+            number, lines = self._run_of(seq)
             try:
-                yield unpack(lines[seq - first], self._texts)
+                yield unpack(lines[seq - self._starts[number]], self._texts)
             except TamperError as error:
+                first = max(x.first_seq for x in self._runs[number] if x.first_seq <= seq)
                 raise tampered_segment(self._projection.session_id, first, error.message) from error
 
-    def _segment_of(self, seq: int) -> tuple[int, list[bytes]]:
+    def _run_of(self, seq: int) -> tuple[int, list[bytes]]:
+        """Give the number of the run that holds a seq, and its lines."""
         if not 0 <= seq < self._projection.events:
             raise UsageError(
                 f"session {self._projection.session_id} has no event {seq}: "
                 f"expected 0 to {self._projection.events - 1}"
             )
         number = bisect_right(self._starts, seq) - 1
-        link = self._chain[number]
         lines = self._cache.get(number)
         if lines is None:
-            lines = read_segment(self._database, self._projection, link).lines
+            segments = read_run(self._database, self._projection, self._runs[number])
+            lines = [line for segment in segments for line in segment.lines]
             self._keep(number, lines)
         self._cache.move_to_end(number)
-        return link.first_seq, lines
+        return number, lines
 
     def _keep(self, number: int, lines: list[bytes]) -> None:
         self._cache[number] = lines
         self._sizes[number] = sum(map(len, lines))
         while len(self._cache) > 1 and (
-            len(self._cache) > _CACHE_SEGMENTS or sum(self._sizes.values()) > _CACHE_BYTES
+            len(self._cache) > _CACHE_RUNS or sum(self._sizes.values()) > _CACHE_BYTES
         ):
             oldest, _ = self._cache.popitem(last=False)
             del self._sizes[oldest]

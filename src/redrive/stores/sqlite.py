@@ -7,6 +7,7 @@ Source: DESIGN.md §3 "Store" and "Names".
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -19,14 +20,18 @@ from redrive.record.session import SessionIndex, build_index
 from redrive.stores import artefacts, catalogue
 from redrive.stores.database import BUSY_TIMEOUT_MS, Database, open_database
 from redrive.stores.policies import SqlitePolicyTables
-from redrive.stores.port import Fault, SessionRow, SourceRow, Verification, Whole
+from redrive.stores.port import Fault, Recorder, SessionRow, SourceRow, Verification, Whole
+from redrive.stores.recording_lock import find_recorder
+from redrive.stores.rewriting import SqliteRewriting
 from redrive.stores.rows import CatalogueRow, ProjectionRow, next_id, put_row
 from redrive.stores.schema import migrate
 from redrive.stores.segments import (
+    Link,
     SegmentReader,
     SegmentWriter,
     chain_start,
     read_blocks,
+    read_chain,
     read_events,
 )
 from redrive.stores.texts import TextStore
@@ -86,6 +91,11 @@ class SqliteStore:
         """What the store keeps of policies."""
         return SqlitePolicyTables(self._database)
 
+    @property
+    def rewriting(self) -> SqliteRewriting:
+        """What removes content that was replaced."""
+        return SqliteRewriting(self._database, self._texts)
+
     def close(self) -> None:
         """Release the store."""
         self._database.close()
@@ -142,19 +152,24 @@ class SqliteStore:
 
     def sessions(self) -> Iterator[SessionRow]:
         """List every revision, oldest first event first."""
-        return catalogue.list_sessions(self._database)
+        with self._database.snapshot():
+            return iter(list(catalogue.list_sessions(self._database)))
 
     def list_sound(self) -> tuple[list[SessionRow], list[Fault]]:
         """List every revision whose rows are sound, and what is wrong with the others."""
-        return catalogue.list_sound(self._database)
+        with self._database.snapshot():
+            return catalogue.list_sound(self._database)
 
     def get_session(self, name: str) -> SessionRow:
         """Find one session by id, `ID@N` or unique prefix; see `catalogue.resolve_name`."""
-        return catalogue.get_session(self._database, catalogue.resolve_name(self._database, name))
+        with self._database.snapshot():
+            session_id = catalogue.resolve_name(self._database, name)
+            return catalogue.get_session(self._database, session_id)
 
     def get_row(self, session_id: str) -> SessionRow:
         """Give one session by the exact key of its row, whatever newer revisions there are."""
-        return catalogue.get_session(self._database, session_id)
+        with self._database.snapshot():
+            return catalogue.get_session(self._database, session_id)
 
     def sources_of(self, sha256: str) -> list[SourceRow]:
         """List the sessions that were read from this artefact."""
@@ -196,7 +211,8 @@ class SqliteStore:
 
     def revisions(self, base_id: str) -> list[SessionRow]:
         """List every revision of one id, oldest first; empty where the id is unknown."""
-        return catalogue.list_revisions(self._database, base_id)
+        with self._database.snapshot():
+            return catalogue.list_revisions(self._database, base_id)
 
     def set_summary(self, session_id: str, summary: dict[str, Any]) -> SessionRow:
         """Put the counts into a session's catalogue row, seal included.
@@ -236,13 +252,12 @@ class SqliteStore:
 
     def events(self, session_id: str, start: int = 0) -> Iterator[Event]:
         """Stream the events of the current projection from seq `start`, each segment checked."""
-        projection = catalogue.get_projection(self._database, session_id)
-        return read_events(self._database, self._texts, projection, start)
+        projection, chain = self._chain_of(session_id)
+        return read_events(self._database, self._texts, projection, chain, start)
 
     def reader(self, session_id: str) -> SegmentReader:
         """Give events by seq, with a small cache of segments."""
-        projection = catalogue.get_projection(self._database, session_id)
-        return SegmentReader(self._database, self._texts, projection)
+        return SegmentReader(self._database, self._texts, *self._chain_of(session_id))
 
     def read_whole(self, session_id: str, max_bytes: int) -> Whole:
         """Read a session's lines at once, unless they take more than `max_bytes`.
@@ -251,12 +266,28 @@ class SqliteStore:
             UsageError: there is no such session.
             TamperError: its rows or segments are damaged.
         """
-        projection = catalogue.get_projection(self._database, session_id)
-        return Whole(projection.head.hex(), read_blocks(self._database, projection, max_bytes))
+        with self._database.snapshot():
+            projection = catalogue.get_projection(self._database, session_id)
+            return Whole(projection.head.hex(), read_blocks(self._database, projection, max_bytes))
 
-    def index(self, session_id: str) -> SessionIndex:
-        """Build the session's index by one pass over its events."""
-        return build_index(session_id, lambda: self.events(session_id))
+    def index(self, session_id: str, n_events: int | None = None) -> SessionIndex:
+        """Build the index of a session, or of its first events, by one pass over its events."""
+        return build_index(session_id, lambda: islice(self.events(session_id), n_events))
+
+    def find_recorder(self, session_id: str) -> Recorder | None:
+        """Say which process records this session now."""
+        return find_recorder(self._database.path, session_id)
+
+    def _chain_of(self, session_id: str) -> tuple[ProjectionRow, list[Link]]:
+        """Give a session's projection and its chain, both of one moment.
+
+        Raises:
+            UsageError: there is no such session.
+            TamperError: its rows or its chain are damaged.
+        """
+        with self._database.snapshot():
+            projection = catalogue.get_projection(self._database, session_id)
+            return projection, read_chain(self._database, projection)
 
     def verify(self, session_id: str | None = None, head: str | None = None) -> Verification:
         """Check every digest, chain, catalogue row and artefact; with `head`, that it is there.
@@ -264,9 +295,10 @@ class SqliteStore:
         Raises:
             UsageError: there is no such session.
         """
-        if session_id is not None:
-            catalogue.require_session(self._database, session_id)
-        return verify_store(self._database, TextStore(self._database), session_id, head)
+        with self._database.snapshot():  # a recorder may commit meanwhile
+            if session_id is not None:
+                catalogue.require_session(self._database, session_id)
+            return verify_store(self._database, TextStore(self._database), session_id, head)
 
 
 class SqliteWriter:
@@ -317,14 +349,7 @@ class SqliteWriter:
         self._require_open()
         self._segments.flush()
         self._open_writers.remove(self)
-        projection = msgspec.structs.replace(
-            self._projection,
-            events=self._segments.next_seq,
-            head=self._segments.head,
-            first_ts_ns=self._segments.first_ts_ns,
-            last_ts_ns=self._segments.last_ts_ns,
-        )
-        put_row(self._database, projection, replaces=True)
+        put_row(self._database, self._segments.grown(self._projection), replaces=True)
         return catalogue.get_session(self._database, self.session_id)
 
     def _require_open(self) -> None:

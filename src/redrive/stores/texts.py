@@ -79,6 +79,12 @@ class TextStore:
             raise _tampered(sha256, "it is missing")
         return self._rebuild(row)
 
+    def set_apart(self, row: TextRow) -> None:
+        """Store a text anew so that it builds on no other; those that build on it still do."""
+        text = self._rebuild(row)
+        alone = TextRow(row.id, row.sha256, row.size, None, 0, 0, 0, _compress(text, b""))
+        put_row(self._database, alone, replaces=True)
+
     def _find(self, sha256: bytes) -> TextRow | None:
         return find_row(self._database, TextRow, "WHERE sha256 = ?", (sha256,))
 

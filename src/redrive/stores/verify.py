@@ -14,7 +14,7 @@ from redrive.errors import StoreError, TamperError, UsageError
 from redrive.stores.artefacts import open_artefact
 from redrive.stores.catalogue import digest_of_sources
 from redrive.stores.database import Database
-from redrive.stores.payloads import find_texts
+from redrive.stores.payloads import find_texts, unpack_envelope
 from redrive.stores.policies import POLICY_TABLES, empty_tail, longer_tail
 from redrive.stores.port import Fault, Verification
 from redrive.stores.rows import (
@@ -34,6 +34,7 @@ from redrive.stores.texts import TextStore
 
 _READ_BYTES = 1024 * 1024
 _HEAD = re.compile("[0-9a-fA-F]{16,64}")
+_DIGEST = re.compile("[0-9a-f]{64}")
 _R = TypeVar("_R", bound=Row)
 _OWNED = (CatalogueRow, ProjectionRow, StoredSource)
 
@@ -120,6 +121,7 @@ class _Check:
         self._artefact_faults: dict[bytes, str | None] = {}
         self._sources: dict[str, list[StoredSource]] = {}
         self._reported: set[bytes] = set()
+        self._pointed: set[tuple[str, str]] = set()
         self.checked = 0
         self.heads: dict[str, str] = {}
         self.digests: set[str] = set()
@@ -238,10 +240,25 @@ class _Check:
     def _check_lines(self, session_id: str, row: SegmentRow) -> None:
         try:
             segment = segment_lines(session_id, row)
-            for line in () if segment.is_plain else segment.lines:
-                self._check_texts(session_id, line)
+            for line in segment.lines:
+                self._check_artefact(session_id, line)
+                if not segment.is_plain:
+                    self._check_texts(session_id, line)
         except TamperError as error:
             self.fault(session_id, row.first_seq, error.message)
+
+    def _check_artefact(self, session_id: str, line: bytes) -> None:
+        """Check the bytes that an event points at; those of a session's sources were looked at."""
+        event = unpack_envelope(line)
+        name = event.source.artefact
+        if not name or (session_id, name) in self._pointed:
+            return
+        self._pointed.add((session_id, name))
+        digest = bytes.fromhex(name) if _DIGEST.fullmatch(name) else b""
+        fault = self._artefact_fault(digest)
+        if fault is not None and digest not in self._reported:
+            self._reported.add(digest)
+            self.fault(session_id, event.seq, fault)
 
     def _check_texts(self, session_id: str, line: bytes) -> None:
         found = find_texts(line)

@@ -15,14 +15,19 @@ from redrive.record.event import (
     FLAG_NO_ANSWER,
     FLAG_RECOVERED,
     FLAG_UNREPRESENTABLE,
+    Custom,
     Kind,
+    ModelError,
     ModelRequest,
     ModelResponse,
+    Note,
+    Payload,
     Redaction,
     Sampling,
     SessionStarted,
     ToolCall,
     Usage,
+    UserMessage,
     dump_payload,
     payload_of,
     raw_of,
@@ -407,3 +412,40 @@ def test_a_session_without_a_session_line_is_audited() -> None:
     assert [gap.what for gap in report.steps[0].missing] == ["clock", "prng"]
     assert report.steps[0].basis == "unknown"
     assert report.steps[0].decision_closed
+
+
+# --- redactions outside of the model's exchange
+@pytest.mark.parametrize(
+    ("kind", "payload", "gap"),
+    [
+        (Kind.USER_MESSAGE, UserMessage("hi", redactions=MASK), "masked_event"),
+        (Kind.MODEL_ERROR, ModelError(status=500, redactions=MASK), "masked_event"),
+        (Kind.CUSTOM, Custom("harness.result", redactions=MASK), "masked_custom"),
+    ],
+)
+def test_a_masked_event_opens_the_step_that_it_led_to(
+    kind: Kind, payload: Payload, gap: str
+) -> None:
+    report = SessionBuilder().decision().add(kind, payload).decision().audit()
+    found = [(step, cause) for step, _, cause in gaps_of(report) if cause.startswith("masked")]
+    assert found == [(2, gap)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "payload"),
+    [
+        (Kind.CUSTOM, Custom("x", raw_of({"redactions": []}))),
+        (Kind.NOTE, Note("x", '"redactions"')),
+        (Kind.USER_MESSAGE, UserMessage("the word [REDACTED]")),
+    ],
+)
+def test_what_lists_no_redaction_opens_nothing(kind: Kind, payload: Payload) -> None:
+    report = SessionBuilder(renderer=None).add(kind, payload).decision().audit()
+    assert report.is_closed
+
+
+def test_a_masked_value_of_the_environment_opens_the_first_step_and_a_masked_task_none() -> None:
+    masked = (Redaction("task", "field"), Redaction("environment.git.remote", None))
+    report = SessionBuilder(redactions=masked).decision().decision().audit()
+    assert gaps_of(report) == [(1, "environment", "masked_environment")]
+    assert SessionBuilder(redactions=masked[:1]).decision().audit().is_closed

@@ -82,6 +82,16 @@ def test_a_number_without_an_exact_form_is_flagged_and_stays_text_where_it_was_t
     assert digits in call.payload.arguments_text
 
 
+@pytest.mark.parametrize(("number", "flags"), [("0.5", ()), ("1" * 5000, (FLAG_UNREPRESENTABLE,))])
+def test_a_streamed_answer_is_flagged_only_for_its_own_numbers(
+    number: str, flags: tuple[str, ...]
+) -> None:
+    chunk = '{"choices":[{"index":0,"delta":{"content":"so"},"finish_reason":"stop","n":%s}]}'
+    data = f"data: {chunk % number}\n\ndata: [DONE]\n\n".encode()
+    (response,) = facts(data)
+    assert (response.payload.text, response.flags) == ("so", flags)
+
+
 def test_the_engine_that_the_recorder_started_is_named_before_what_the_server_says() -> None:
     assert facts(chat_answer("x"), engine="sha256:e")[0].payload.fingerprint == "sha256:e"
 
@@ -121,6 +131,14 @@ def test_half_an_answer_is_an_error_that_says_who_ended_it(outcome: str, words: 
     assert words in error.payload.message
 
 
+def test_an_answer_that_is_whole_is_one_although_the_agent_closed_the_stream_behind_it() -> None:
+    chunk = {"choices": [{"index": 0, "delta": {"content": "7"}, "finish_reason": "stop"}]}
+    data = f"data: {json.dumps(chunk)}\n\n".encode()
+    (response,) = facts(data, Wire("x1", status=200, outcome="cancelled"))
+    assert (response.kind, response.payload.text) == (Kind.MODEL_RESPONSE, "7")
+    assert response.payload.wire.outcome == "cancelled"
+
+
 def test_no_answer_is_an_error_with_what_failed() -> None:
     (error,) = facts(b"", Wire("x1", outcome="failed"), message="ConnectError")
     assert (error.payload.status, error.payload.message) == (None, "ConnectError")
@@ -142,7 +160,7 @@ def test_an_answer_that_cannot_be_read_is_malformed_and_not_a_fault_of_the_agent
 @pytest.mark.parametrize(
     ("encoding", "data"),
     [
-        ("gzip", gzip.compress(b"words")),
+        ("gzip", gzip.compress(b"words", mtime=0)),
         ("deflate", zlib.compress(b"words")),
         ("deflate", zlib.compress(b"words")[2:-4]),
         ("zstd", zstandard.compress(b"words")),
@@ -155,7 +173,9 @@ def test_content_encodings_are_undone(encoding: str, data: bytes) -> None:
 def test_encodings_are_undone_in_the_order_opposite_to_the_headers() -> None:
     headers = (("content-encoding", "gzip, ZSTD"), ("content-encoding", "identity"))
     assert encodings_of(headers) == ("gzip", "zstd")
-    assert decode_content(zstandard.compress(gzip.compress(b"a")), ("gzip", "zstd")) == b"a"
+    assert (
+        decode_content(zstandard.compress(gzip.compress(b"a", mtime=0)), ("gzip", "zstd")) == b"a"
+    )
 
 
 @pytest.mark.parametrize(("encoding", "data"), [("gzip", b"x"), ("zstd", b"x"), ("br", b"")])

@@ -12,10 +12,10 @@ ALLOW, REFUSE, KILL = 0x7FFF0000, 0x50000 | errno.EPERM, 0x80000000
 X86, ARM = 0xC000003E, 0xC00000B7
 
 
-def judged(machine: str, architecture: int, number: int) -> int:
+def judged(machine: str, architecture: int, number: int, first: int = 2, second: int = 0) -> int:
     """Run the filter on one call as the kernel does: load, compare, jump, return."""
     program = list(struct.iter_unpack("=HBBI", dump_filter(machine) or b""))
-    data = {0: number, 4: architecture}
+    data = {0: number, 4: architecture, 16: first, 24: second}
     value, at = 0, 0
     while True:
         code, if_true, if_false, operand = program[at]
@@ -25,6 +25,8 @@ def judged(machine: str, architecture: int, number: int) -> int:
                 value = data[operand]
             case 0x06:
                 return operand
+            case 0x54:
+                value &= operand
             case 0x15:
                 at += if_true if value == operand else if_false
             case 0x35:
@@ -48,6 +50,45 @@ def judged(machine: str, architecture: int, number: int) -> int:
 )
 def test_a_call_is_judged(machine, architecture, number, verdict):
     assert judged(machine, architecture, number) == verdict
+
+
+UNIX, INET, INET6, NETLINK, PACKET, ALG, VSOCK = 1, 2, 10, 16, 17, 38, 40
+STREAM, DATAGRAM, PACKETS, CLOEXEC = 1, 2, 5, 0x80000
+
+
+@pytest.mark.parametrize(
+    ("machine", "architecture", "call"), [("x86_64", X86, 41), ("aarch64", ARM, 198)]
+)
+@pytest.mark.parametrize(
+    ("family", "verdict"),
+    [
+        *((family, ALLOW) for family in (INET, INET6, NETLINK)),
+        *((family, REFUSE) for family in (0, UNIX, PACKET, ALG, VSOCK, 2**32 - 1)),
+    ],
+)
+def test_a_socket_is_judged_by_its_family(machine, architecture, call, family, verdict):
+    assert judged(machine, architecture, call, family, STREAM) == verdict
+    assert judged(machine, architecture, call, family, STREAM | CLOEXEC) == verdict
+
+
+@pytest.mark.parametrize(
+    ("machine", "architecture", "call"), [("x86_64", X86, 53), ("aarch64", ARM, 199)]
+)
+@pytest.mark.parametrize(
+    ("family", "kind", "verdict"),
+    [
+        (UNIX, STREAM, ALLOW),
+        (UNIX, STREAM | CLOEXEC, ALLOW),
+        (UNIX, PACKETS, ALLOW),
+        (UNIX, DATAGRAM, REFUSE),
+        (UNIX, DATAGRAM | CLOEXEC, REFUSE),
+        (30, STREAM, REFUSE),
+    ],
+)
+def test_a_pair_of_sockets_is_judged_by_its_kind(
+    machine, architecture, call, family, kind, verdict
+):
+    assert judged(machine, architecture, call, family, kind) == verdict
 
 
 def test_a_machine_that_is_not_known_has_no_filter():

@@ -123,9 +123,9 @@ def test_a_reader_reads_a_segment_once_for_neighbours(
 ) -> None:
     put(store, [note(seq) for seq in range(600)])
     reader, read = store.reader("test:a"), []
-    original = module.read_segment
+    original = module.read_run
     monkeypatch.setattr(
-        module, "read_segment", lambda *args: read.append(args[2].first_seq) or original(*args)
+        module, "read_run", lambda *args: read.append(args[2][0].first_seq) or original(*args)
     )
     list(reader.read_events([0, 300, 1, 301, 599, 2]))
     assert read == [0, 256, 512]

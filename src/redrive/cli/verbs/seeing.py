@@ -8,7 +8,7 @@ import click
 
 from redrive.app.auditing import audit_session
 from redrive.app.effects import EffectScan
-from redrive.app.listing import find_thread, list_sessions, read_opening, view_session
+from redrive.app.listing import find_thread, list_sessions, view_row
 from redrive.app.raw_events import dump_events, parse_kinds, read_source
 from redrive.app.searching import Search, compile_pattern
 from redrive.app.seeing import actors_of, branches_of, closure_marks, steps_of, view_survey
@@ -92,7 +92,7 @@ def show_verb(
         row = chosen_session(store, session, "show")
         survey = survey_session(store, row)
         thread = find_thread(store, row)
-        view = view_survey(survey, view_session(row, read_opening(store, row), thread.thread))
+        view = view_survey(survey, view_row(store, row, thread.thread))
         if effects:
             scan = EffectScan(survey)
             if as_json:

@@ -1,0 +1,94 @@
+"""Lets a live model answer the requests of an agent that runs again.
+
+Knows a model and the recorded decisions beside which its own are laid. Must not know what is served
+besides.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from redrive import canonical
+from redrive.canonical import get_field
+from redrive.capture.exchanges import find_api
+from redrive.capture.ports import SentRequest, ServedAnswer
+from redrive.compare.rerun_decisions import LiveDecision, compare_decision
+from redrive.record.decisions import JSON_CONTENT
+from redrive.record.event import Event
+from redrive.record.session import SessionIndex
+from redrive.replay.answer_writing import write_answer
+from redrive.replay.answers import objects_in
+from redrive.replay.ports import Model, ModelQuery, ModelReply
+from redrive.replay.rerun_exchange import AskLive
+
+
+class LiveModel:
+    """Answers requests with a model; `decisions` is what it decided, in the order asked.
+
+    Args:
+        model: who answers.
+        index: of the recorded session.
+        read_event: gives its events by seq, in any thread.
+        mode: where in an answer a decision stands.
+    """
+
+    def __init__(
+        self, model: Model, index: SessionIndex, read_event: Callable[[int], Event], mode: str
+    ) -> None:
+        self.decisions: list[LiveDecision] = []
+        self._model = model
+        self._index = index
+        self._read_event = read_event
+        self._mode = mode
+
+    def answer(self, request: SentRequest, asked: AskLive) -> ServedAnswer:
+        """Answer one request in the bytes of its API.
+
+        Raises:
+            ModelError: the model refused, failed, or gave half an answer.
+            UsageError: the model cannot send such a request.
+        """
+        body = request.body.decode()
+        fields = _fields_of(body)
+        api = find_api(request.method, request.url) or ""
+        number = len(self.decisions) + 1
+        reply = self._model.decide(
+            ModelQuery(
+                decision=number,
+                api=api,
+                body=body,
+                prompt=None if self._model.apis else body,
+                messages=objects_in(fields.get("messages") or fields.get("input")),
+            )
+        )
+        self._note(asked, reply)
+        written = write_answer(
+            api,
+            _as_sent(reply, self._mode),
+            number=number,
+            requested=get_field(fields, "model", str) or "",
+            is_streamed=fields.get("stream") is True,
+        )
+        return ServedAnswer(200, (("content-type", written.content_type),), written.body)
+
+    def _note(self, asked: AskLive, reply: ModelReply) -> None:
+        recorded = None
+        if asked.recorded is not None and asked.recorded.response is not None:
+            node = self._index.event_node[asked.recorded.seq]
+            seqs = [seq for seq, other in enumerate(self._index.event_node) if other == node]
+            recorded = [self._read_event(seq) for seq in seqs]
+        self.decisions.append(compare_decision(asked.flow, asked.step, recorded, reply))
+
+
+def _fields_of(body: str) -> dict[str, Any]:
+    try:
+        value = canonical.decode_value(body)
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _as_sent(reply: ModelReply, mode: str) -> ModelReply:
+    """Under `json_content` a decision travels as the text that it is."""
+    if mode != JSON_CONTENT:
+        return reply
+    return ModelReply(text=reply.text, model=reply.model, usage=reply.usage)
