@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+from msgspec import Raw
 
 from redrive.app import confined_agent
 from redrive.app.confined_agent import (
@@ -23,10 +24,14 @@ from redrive.app.confined_agent import (
     Variation,
     run_agent,
 )
+from redrive.capture.ports import ServedAnswer, ServedResult
+from redrive.capture.proxy import Proxy
+from redrive.capture.remote_serving import serve_remote
 from redrive.errors import ContainmentError, UsageError
 from redrive.sandbox.bubblewrap import probe
 from redrive.sandbox.confinement import MIB, Limits
 from redrive.sandbox.loopback import LOOPBACK_ORIGIN, LOOPBACK_PORT
+from tests.fake_backend import FakeBackend
 from tests.small_http import SmallServer, chat_completion
 
 needs_sandbox = pytest.mark.skipif(
@@ -177,6 +182,57 @@ def test_the_variation_reaches_the_agent(tmp_path):
     assert first != second
     assert rest == ["+0530", "1", "1"]
     assert others == ["+0000", "3", str(min(3, len(os.sched_getaffinity(0))))]
+
+
+REDRIVEN = """
+    import os, threading, openai
+    from redrive.capture.remote import RemoteBackend
+    from redrive.record.event import Kind
+    backend = RemoteBackend(os.environ["REDRIVE_RERUN"])
+    assert backend.is_serving
+    now = backend.read(Kind.CLOCK_READ, "time.time()", None)
+    answer = openai.OpenAI().chat.completions.create(
+        model="m", messages=[{"role": "user", "content": str(now)}])
+    print(answer.choices[0].message.content)
+    served = backend.begin_call("look", "pure", msgspec.Raw(b"{}"), is_unsafe=False)
+    print(bytes(served.result).decode())
+"""
+
+
+@needs_sandbox
+def test_a_python_agent_is_served_by_the_proxy_and_the_backend_behind_it(tmp_path):
+    backend = FakeBackend()
+    backend.is_serving = True
+    backend.values = [0.30000000000000004]
+    answer = chat_completion("recorded")
+    backend.answers = [ServedAnswer(200, (("content-type", "application/json"),), answer)]
+    backend.results = [ServedResult(Raw(b'{"n":18446744073709551617}'))]
+
+    (tmp_path / "agent.py").write_text("import msgspec\n" + textwrap.dedent(REDRIVEN))
+    caller = {"PATH": PATH, "HOME": os.path.expanduser("~")}
+
+    async def main() -> ConfinedRun:
+        upstreams = {"openai": "https://api.openai.com"}
+        proxy = Proxy(backend, upstreams, control=serve_remote(backend))
+        paths = {
+            "OPENAI_BASE_URL": proxy.path_for("openai") + "/v1",
+            "REDRIVE_RERUN": proxy.path_for("redrive"),
+        }
+        agent = AgentCommand(("python", "agent.py"), str(tmp_path), caller)
+        try:
+            return await confined_agent.run_agent_async(
+                agent, server=AgentServer(proxy.serve_connection, paths)
+            )
+        finally:
+            await proxy.close()
+
+    done = asyncio.run(main())
+    assert (done.result.stderr, done.result.exit_code) == (b"", 0)
+    assert done.result.stdout == b'recorded\n{"n":18446744073709551617}\n'
+    assert [request.url for request in backend.asked] == [
+        "https://api.openai.com/v1/chat/completions"
+    ]
+    assert b"0.30000000000000004" in backend.asked[0].body
 
 
 # --- what does not -----------------------------------------------------------------------------
