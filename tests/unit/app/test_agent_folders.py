@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from redrive.app.agent_folders import check_cwd, find_folders
+from redrive.app.agent_folders import check_cwd, find_folders, find_pipes
 from redrive.errors import UsageError
 
 
@@ -137,3 +137,12 @@ def test_a_project_is_a_place_to_run_in(home, monkeypatch):
     make(home, "project/file")
     monkeypatch.chdir(home)
     assert check_cwd("project", str(home)) == str(home / "project")
+
+
+def test_pipes_are_found_wherever_they_lie(home):
+    make(home, "a/b/file")
+    os.mkfifo(home / "a/b/pipe")
+    os.mkfifo(home / "pipe")
+    (home / "link").symlink_to("pipe")
+    (home / "broken").symlink_to("none")
+    assert sorted(find_pipes(str(home))) == [f"{home}/a/b/pipe", f"{home}/pipe"]

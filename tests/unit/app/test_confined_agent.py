@@ -10,6 +10,7 @@ import sys
 import textwrap
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -316,6 +317,30 @@ def test_only_the_one_port_answers(tmp_path):
     ]
 
 
+@needs_sandbox
+@pytest.mark.parametrize("is_cwd_copied", [False, True])
+def test_a_pipe_in_a_folder_that_is_shown_is_not_written_to(tmp_path, is_cwd_copied):
+    cwd, other = tmp_path / "cwd", tmp_path / "other"
+    script = "echo alive"
+    pipes = []
+    for folder in (cwd, other):
+        (folder / "sub").mkdir(parents=True)
+        os.mkfifo(folder / "sub" / "pipe")
+        pipes.append(os.open(folder / "sub" / "pipe", os.O_RDWR | os.O_NONBLOCK))
+        script += f"; echo x > {folder}/sub/pipe"
+    script += "; for each in $(find / -xdev -name pipe 2>/dev/null); do echo x > $each; done"
+    fields = {"readable": (str(other),), "is_cwd_copied": is_cwd_copied}
+    # Not into the copy's own folder: nothing is there to be written to, so a file is made.
+    assert run(cwd, "/bin/sh", "-c", script, **fields).result.stdout == b"alive\n"
+    for pipe in pipes:
+        with pytest.raises(BlockingIOError):
+            os.read(pipe, 1)
+    subprocess.run(["/bin/sh", "-c", script.partition("; for")[0]], check=True)
+    for pipe in pipes:
+        assert os.read(pipe, 2) == b"x\n"
+        os.close(pipe)
+
+
 # How the command could get at the shim's end of the channel: by what it inherits, by the shim's
 # descriptors, its memory, its threads. Numbers of calls: pidfd_open, pidfd_getfd, ptrace.
 REACH = """
@@ -470,7 +495,7 @@ INTERRUPTED = """
     import sys
     from redrive.app.confined_agent import *
     from tests.small_http import SmallServer
-    agent = AgentCommand(("/bin/sh", "-c", "echo begun; exec sleep 61"), sys.argv[1],
+    agent = AgentCommand(("/bin/sh", "-c", "echo begun; exec sleep " + sys.argv[2]), sys.argv[1],
                          {"PATH": "/usr/bin:/bin", "HOME": "/nowhere"})
     streams = AgentStreams(on_stdout=lambda data: print(data.decode(), end="", flush=True))
     try:
@@ -480,8 +505,15 @@ INTERRUPTED = """
 """
 
 
-def _sleepers() -> list[str]:
-    found = subprocess.run(["pgrep", "-fx", "sleep 61"], capture_output=True, text=True)
+def _wait_for(claim: Callable[[], bool]) -> bool:
+    deadline_s = time.monotonic() + 5
+    while not claim() and time.monotonic() < deadline_s:
+        time.sleep(0.05)
+    return claim()
+
+
+def _sleepers(duration: str) -> list[str]:
+    found = subprocess.run(["pgrep", "-fx", f"sleep {duration}"], capture_output=True, text=True)
     return found.stdout.split()
 
 
@@ -490,16 +522,15 @@ def _sleepers() -> list[str]:
     ("number", "told"), [(signal.SIGINT, "interrupted\n"), (signal.SIGKILL, "")]
 )
 def test_an_interrupt_ends_all_that_was_started(tmp_path, number, told):
-    command = [sys.executable, "-c", textwrap.dedent(INTERRUPTED), str(tmp_path)]
+    # Unlike that of any other test that runs meanwhile.
+    duration = f"61.{os.getpid()}{number:02}"
+    command = [sys.executable, "-c", textwrap.dedent(INTERRUPTED), str(tmp_path), duration]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=os.getcwd()) as process:
         assert process.stdout.readline() == "begun\n"
-        assert _sleepers()
+        assert _wait_for(lambda: len(_sleepers(duration)) == 1)
         process.send_signal(number)
         assert process.stdout.read() == told
-    deadline_s = time.monotonic() + 5
-    while _sleepers() and time.monotonic() < deadline_s:
-        time.sleep(0.05)
-    assert _sleepers() == []
+    assert _wait_for(lambda: not _sleepers(duration))
 
 
 @needs_sandbox
@@ -551,12 +582,13 @@ def test_a_shim_that_cannot_start_is_a_failure_of_the_sandbox(tmp_path, monkeypa
 
 @needs_sandbox
 def test_a_cancelled_run_ends(tmp_path):
+    duration = f"62.{os.getpid()}"
+
     async def main() -> None:
-        agent = AgentCommand(("sleep", "62"), str(tmp_path), {"PATH": "/usr/bin:/bin"})
+        agent = AgentCommand(("sleep", duration), str(tmp_path), {"PATH": "/usr/bin:/bin"})
         running = confined_agent.run_agent_async(agent, server=AgentServer(SmallServer().serve))
         await asyncio.wait_for(running, 0.5)
 
     with pytest.raises(TimeoutError):
         asyncio.run(main())
-    found = subprocess.run(["pgrep", "-fx", "sleep 62"], capture_output=True, text=True)
-    assert found.stdout == ""
+    assert _sleepers(duration) == []
