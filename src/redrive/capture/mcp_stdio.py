@@ -36,11 +36,11 @@ _FROM_TERMINAL = ("SIGINT", "SIGQUIT")
 class LineObserver(Protocol):
     """Is shown each line before it is passed on; see `mcp.McpObserver`."""
 
-    def from_client(self, data: bytes) -> None:
+    def from_client(self, data: bytes) -> object:
         """Take a line of the client."""
         ...
 
-    def from_server(self, data: bytes) -> None:
+    def from_server(self, data: bytes) -> object:
         """Take a line of the server."""
         ...
 
@@ -59,7 +59,7 @@ class LineSplitter:
     """
 
     def __init__(
-        self, show: Callable[[bytes], None], skip: Callable[[int], None], max_bytes: int
+        self, show: Callable[[bytes], object], skip: Callable[[int], None], max_bytes: int
     ) -> None:
         self._show = show
         self._skip = skip
@@ -251,7 +251,7 @@ def relay_stdio(
 
 
 def _splitter(
-    show: Callable[[bytes], None], observer: LineObserver, side: Side, max_bytes: int
+    show: Callable[[bytes], object], observer: LineObserver, side: Side, max_bytes: int
 ) -> LineSplitter:
     def skip(n_bytes: int) -> None:
         observer.skipped(side, n_bytes, f"a line of more than {max_bytes} bytes")

@@ -20,9 +20,9 @@ import msgspec
 
 from redrive.capture import passed_headers as rules
 from redrive.capture.agent_side import AgentSide, Head, Refusal
-from redrive.capture.ports import Backend, Outcome, SentRequest, ServedAnswer
+from redrive.capture.exchanges import find_api
+from redrive.capture.ports import HttpBackend, Outcome, SentRequest, ServedAnswer
 from redrive.capture.relay import NowNs, Outgoing, Relay, Told
-from redrive.capture.targets import api_of
 from redrive.capture.token_evidence import ask_for_tokens
 from redrive.capture.upstream import Upstream, UpstreamPool, parse_upstream
 from redrive.capture.wire import Wire
@@ -74,7 +74,7 @@ class Proxy:
 
     def __init__(
         self,
-        backend: Backend,
+        backend: HttpBackend,
         upstreams: Mapping[str, str] | None = None,
         *,
         control: Control | None = None,
@@ -277,7 +277,7 @@ class Proxy:
         await self._relay(agent, outgoing, told)
 
     def _with_token_evidence(self, sent: SentRequest) -> SentRequest:
-        api = api_of(sent.method, sent.url)
+        api = find_api(sent.method, sent.url)
         body, added = ask_for_tokens(sent.body, api, sent.headers, self._token_evidence)
         return msgspec.structs.replace(sent, body=body, added=added) if added else sent
 
