@@ -125,7 +125,7 @@ def everything_in(path: Path) -> Iterator[bytes]:
             yield data
             if data.startswith(b"\x1f\x8b"):
                 yield gzip.decompress(data)
-        reader = TextStore(store._database)  # type: ignore[attr-defined]  # noqa: SLF001
+        reader = TextStore(store._database)  # type: ignore[attr-defined]
         for (digest,) in texts:
             yield reader.get(digest)
 
