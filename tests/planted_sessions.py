@@ -1,7 +1,8 @@
 """Records sessions that are full of planted secrets, and reads all that a store's file holds.
 
-An agent is told a secret, its model says it in a stream of pieces and puts it into a call, the tool
-gives it back, the harness reads, derives and sends it elsewhere, and a server quotes it in an error.
+An agent is told a secret, its model says it in a stream of pieces and puts it into a call, the
+tool gives it back, the harness reads, derives and sends it elsewhere, and a server quotes it in an
+error.
 """
 
 import gzip

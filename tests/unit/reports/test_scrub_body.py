@@ -93,7 +93,6 @@ def test_every_planted_secret_is_found_in_pieces():
     for number, planted in enumerate(plant(11)):
         arguments = json.dumps({"command": planted.text})
         stream = chat_stream if number % 2 else message_stream
-        for size in (3, 7):
-            if not marks(stream("", arguments, "c", size)):
-                missed.append((planted.shape, planted.spelling, size))
+        found = [marks(stream("", arguments, "c", size)) for size in (3, 7)]
+        missed += [] if all(found) else [(planted.shape, planted.spelling)]
     assert missed == []
