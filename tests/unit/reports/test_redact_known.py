@@ -58,6 +58,12 @@ def test_what_stands_for_other_things_as_well_is_not_looked_for(known, plain):
     assert not known.is_in(plain.encode())
 
 
+def test_a_secret_whose_prefix_tells_what_it_is_needs_no_digits(known):
+    known.learn("openai", "sk-" + "proj-words-and-words")
+    known.learn("openai", "sk-" + "proj-w")
+    assert list(known.secrets) == ["sk-" + "proj-words-and-words"]
+
+
 def test_the_lines_of_a_private_key_are_known_without_their_frame(known):
     line = "MIIEfake0fake1fake2fake3fake4fake5fake6fake7"
     known.learn("private-key", f"-----BEGIN X-----\n{line}\n-----END X-----")
