@@ -41,7 +41,6 @@ class Planted:
             return any(spelled in line.replace("\\\\", "\\") for line in lines)
         return False
 
-
     def windows(self) -> set[str]:
         """Give what of the secret nothing stored may hold: nine characters of either half of it.
 
@@ -305,7 +304,11 @@ def message_stream(text: str, arguments: str, call_id: str, size: int) -> bytes:
     ]
     end = {"type": "message_delta", "delta": {"stop_reason": "tool_use"}}
     end |= {"usage": {"output_tokens": 9}}
-    lines += [stop(1), _event(end, "message_delta"), _event({"type": "message_stop"}, "message_stop")]
+    lines += [
+        stop(1),
+        _event(end, "message_delta"),
+        _event({"type": "message_stop"}, "message_stop"),
+    ]
     return "".join(lines).encode()
 
 

@@ -1,7 +1,7 @@
 """Records sessions that are full of planted secrets, and reads all that a store's file holds.
 
 An agent is told a secret, its model says it in a stream of pieces and puts it into a call, the tool
-gives it back, the harness reads, derives and sends it elsewhere, and a server quotes it in an error.
+gives it back, the harness reads, derives and sends it elsewhere, a server quotes it in an error.
 """
 
 import gzip
@@ -125,7 +125,7 @@ def everything_in(path: Path) -> Iterator[bytes]:
             yield data
             if data.startswith(b"\x1f\x8b"):
                 yield gzip.decompress(data)
-        reader = TextStore(store._database)  # type: ignore[attr-defined]  # noqa: SLF001
+        reader = TextStore(store._database)  # type: ignore[attr-defined]
         for (digest,) in texts:
             yield reader.get(digest)
 

@@ -68,7 +68,8 @@ class AgentServer(msgspec.Struct, frozen=True):
     """What answers the agent on its loopback.
 
     Args:
-        serve: serves one connected socket until it has ended; awaited on the loop that runs.
+        serve: takes over one connected socket, such as `Proxy.serve_connection`; awaited on the
+            loop that runs.
         paths: variable → path on the server, such as `OPENAI_BASE_URL` → `/TOKEN/openai/v1`; the
             agent finds the whole URL in that variable.
     """

@@ -4,6 +4,7 @@ Knows a model and the recorded decisions beside which its own are laid. Must not
 besides.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from redrive import canonical
@@ -12,7 +13,8 @@ from redrive.capture.exchanges import find_api
 from redrive.capture.ports import SentRequest, ServedAnswer
 from redrive.compare.rerun_decisions import LiveDecision, compare_decision
 from redrive.record.decisions import JSON_CONTENT
-from redrive.record.session import EventReader, SessionIndex
+from redrive.record.event import Event
+from redrive.record.session import SessionIndex
 from redrive.replay.answer_writing import write_answer
 from redrive.replay.answers import objects_in
 from redrive.replay.ports import Model, ModelQuery, ModelReply
@@ -25,15 +27,17 @@ class LiveModel:
     Args:
         model: who answers.
         index: of the recorded session.
-        reader: gives its payloads.
+        read_event: gives its events by seq, in any thread.
         mode: where in an answer a decision stands.
     """
 
-    def __init__(self, model: Model, index: SessionIndex, reader: EventReader, mode: str) -> None:
+    def __init__(
+        self, model: Model, index: SessionIndex, read_event: Callable[[int], Event], mode: str
+    ) -> None:
         self.decisions: list[LiveDecision] = []
         self._model = model
         self._index = index
-        self._reader = reader
+        self._read_event = read_event
         self._mode = mode
 
     def answer(self, request: SentRequest, asked: AskLive) -> ServedAnswer:
@@ -71,7 +75,7 @@ class LiveModel:
         if asked.recorded is not None and asked.recorded.response is not None:
             node = self._index.event_node[asked.recorded.seq]
             seqs = [seq for seq, other in enumerate(self._index.event_node) if other == node]
-            recorded = list(self._reader.read_events(seqs))
+            recorded = [self._read_event(seq) for seq in seqs]
         self.decisions.append(compare_decision(asked.flow, asked.step, recorded, reply))
 
 

@@ -1,339 +1,91 @@
-"""Runs an agent's own code again on a stored session: in this process, or a command in a sandbox.
+"""`redrive.rerun(fn, session)`: an agent's function runs again in this process.
 
-Knows stores, models and the serving backend, and wires them. Decides nothing: what is served and
-what differs is decided in the core. Who runs a command is plugged in (`CommandRunner`).
-
-Source: issue "The recorder" §5.
+Wires a stored session to the seams of `redrive.capture`, as `redrive.record` does for a recording:
+`fn` gets an `AgentSession` and cannot tell. Clock and dice that the agent's own code reads by
+itself are intercepted for the length of the rerun, whether they were while it was recorded or not.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing
-from typing import Any, Protocol
+import asyncio
+import inspect
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
-import msgspec
-from msgspec import Raw
-
-from redrive import canonical
-from redrive.app.opening import mode_of, open_session
-from redrive.app.rerun_model import LiveModel
-from redrive.app.shadowing import open_model
-from redrive.capture.ports import SentRequest, ServedAnswer
-from redrive.capture.serving import AskModel, ServingBackend
-from redrive.compare.rerun_difference import describe_miss
-from redrive.compare.rerun_document import (
-    AgentEnd,
-    RerunDocument,
-    RerunFacts,
-    Variant,
-    describe_rerun,
-    with_proof,
-)
-from redrive.errors import IneligibleError, RerunStopped
-from redrive.models.options import ModelOptions
-from redrive.record.event import Event
-from redrive.replay.rerun_exchange import AskLive, RerunOptions
-from redrive.replay.rerun_items import RerunRecord
-from redrive.replay.rerun_record import find_seamless, read_rerun
+from redrive.app.rerun_serving import RerunReport, RerunRequest, rerun_function
+from redrive.capture.agent_code import find_root, find_roots
+from redrive.capture.interception import intercept
+from redrive.capture.manifest import build_manifest
+from redrive.capture.serving import ServingBackend
+from redrive.capture.session import AgentSession
+from redrive.stores.locate import find_cwd, find_home, locate_store
 from redrive.stores.port import Store
+from redrive.stores.sqlite import open_store
 
-FORMAT = "redrive"
-VARIANTS = (
-    Variant(hash_seed=1, time_zone="Pacific/Kiritimati", n_cpus=1),
-    Variant(hash_seed=4242, time_zone="America/St_Johns", n_cpus=2),
-)
-"""What `--prove` reruns under: other hash seeds, far zones (one half an hour off), few processors."""
-
-Environment = Mapping[str, Any]
+_COMPARED = ("python", "platform", "code", "time_zone", "cpu_count")
+"""What of a manifest is compared: the packages that were imported so far say nothing."""
 
 
-class CommandEnd(msgspec.Struct, frozen=True):
-    """How a command ended.
-
-    Attributes:
-        exit_code: absent where it was ended by us.
-        error: what went wrong, where something did.
-        isolation: what held it, as the sandbox proved it.
-        environment: the manifest of this run, where it is known.
-        has_read: whether it asked for reads: a command of another language reads its own clock.
-        notes: what it had otherwise than the recorded run.
-    """
-
-    exit_code: int | None = None
-    error: str | None = None
-    isolation: str | None = None
-    environment: Environment | None = None
-    has_read: bool = True
-    notes: tuple[str, ...] = ()
-
-
-class CommandRunner(Protocol):
-    """Runs a command without network, whose HTTP on loopback reaches a backend."""
-
-    def __call__(
-        self, command: Sequence[str], backend: ServingBackend, variant: Variant
-    ) -> CommandEnd:
-        """Run it to its end.
-
-        Raises:
-            ContainmentError: the sandbox is not proven here; nothing ran.
-            UsageError: there is no such command.
-        """
-        ...
-
-
-class RerunRequest(msgspec.Struct, frozen=True):
-    """What a user asks of one rerun.
-
-    Attributes:
-        session: id or unique prefix.
-        command: what is run; empty where a function is.
-        model: spec of a live model, if any.
-        recompute: let derived values be computed again.
-        prove: rerun twice more under other hash seeds, time zones and processor counts, and write
-            the basis into the session where all are identical.
-    """
-
-    session: str
-    command: tuple[str, ...] = ()
-    model: str | None = None
-    recompute: bool = True
-    prove: bool = False
-
-
-class RerunReport(msgspec.Struct, frozen=True):
-    """What a rerun came to.
-
-    Attributes:
-        document: all of it.
-        value: what the agent's function returned, where it did.
-    """
-
-    document: RerunDocument
-    value: Any = None
-
-    @property
-    def identical(self) -> bool:
-        """Whether the agent's code asked for the same again, byte for byte."""
-        return self.document.identical
-
-
-class RerunCase(msgspec.Struct, frozen=True):
-    """A stored session that may be run again."""
-
-    store: Any
-    session: Any
-    recorded: RerunRecord
-
-    @property
-    def environment(self) -> Environment | None:
-        """The manifest that the session holds."""
-        started = self.session.started
-        if started is None or not isinstance(started.environment, Raw):
-            return None
-        value = canonical.decode_value(bytes(started.environment))
-        return value if isinstance(value, dict) else None
-
-    @property
-    def is_intercepted(self) -> bool:
-        """Whether it was recorded inside the agent, where threads and tasks tell flows."""
-        started = self.session.started
-        return started is not None and started.captures.get("clock") == "captured"
-
-
-def open_case(store: Store, name: str) -> RerunCase:
-    """Open a session for a rerun.
-
-    Raises:
-        IneligibleError: it is of another format, or tools did not run at a seam; carries the tools.
-        UsageError: no such session.
-    """
-    session = open_session(store, name)
-    row = session.row
-    if row.format != FORMAT:
-        raise IneligibleError(
-            f"{row.session_id} was imported from {row.format}, which records no seam to serve at",
-            hint="record the agent with `redrive record` or `redrive.record()`",
-        )
-    tools = find_seamless(session.index, session.reader)
-    if tools:
-        raise IneligibleError(
-            f"{row.session_id} cannot be run again: results of {', '.join(tools)} were seen in the"
-            " next request alone, so the tools would run for real",
-            tool=tools[0],
-            chain=tools,
-            hint="record them where they run: @session.tool, or the MCP proxy",
-        )
-    return RerunCase(store, session, read_rerun(session.index, session.reader))
-
-
-class _Served(msgspec.Struct, frozen=True):
-    """A case that is being served once."""
-
-    case: RerunCase
-    backend: ServingBackend
-    live: LiveModel | None
-
-    def describe(self, facts: RerunFacts) -> RerunDocument:
-        """Write what came of it.
-
-        Raises:
-            RedriveError: what made it impossible to go on.
-        """
-        miss = self.backend.finish()
-        if self.backend.error is not None:
-            raise self.backend.error
-        state, reader = self.backend.state, self.case.session.reader
-        divergence = (
-            None if miss is None else describe_miss(state, miss, reader, self.case_artefact)
-        )
-        decisions = () if self.live is None else tuple(self.live.decisions)
-        return describe_rerun(state, divergence, facts, decisions)
-
-    def case_artefact(self, digest: str) -> bytes:
-        """Read a verbatim artefact."""
-        return read_artefact(self.case.store, digest)
-
-
-def read_artefact(store: Store, digest: str) -> bytes:
-    """Read an artefact whole; raises `TamperError` where it does not match its digest."""
-    with store.open_artefact(digest) as stream:
-        return stream.read()
-
-
-def _serve(
-    case: RerunCase, request: RerunRequest, live: LiveModel | None, *, can_read: bool = True
-) -> _Served:
-    reader = case.session.reader
-
-    def read_event(seq: int) -> Event:
-        event: Event = next(iter(reader.read_events((seq,))))
-        return event
-
-    ask: dict[str, AskModel] = {}
-    if live is not None:
-
-        def ask_model(sent: SentRequest, asked: AskLive) -> ServedAnswer:
-            return live.answer(sent, asked)
-
-        ask["ask_model"] = ask_model
-    backend = ServingBackend(
-        case.recorded,
-        read_event=read_event,
-        read_artefact=lambda digest: read_artefact(case.store, digest),
-        options=RerunOptions(
-            recompute=request.recompute, is_live=live is not None, can_read=can_read
-        ),
-        by_context=case.is_intercepted,
-        **ask,
-    )
-    return _Served(case, backend, live)
-
-
-def _open_live(
-    stack: ExitStack, case: RerunCase, request: RerunRequest, environment: Mapping[str, str]
-) -> LiveModel | None:
-    if request.model is None:
-        return None
-    mode = mode_of(case.session)
-    options = ModelOptions(decisions=mode, environment=environment)
-    model = stack.enter_context(closing(open_model(request.model, options)))
-    return LiveModel(model, case.session.index, case.session.reader, mode)
-
-
-def rerun_function(
-    store: Store,
-    request: RerunRequest,
-    fn: Callable[[ServingBackend], Any],
+def rerun(
+    fn: Callable[[AgentSession], Any],
+    session: str,
     *,
-    variables: Mapping[str, str],
-    environment: Environment | None = None,
+    store: str | os.PathLike[str] | Store | None = None,
+    model: str | None = None,
+    recompute: bool = True,
+    code: str | os.PathLike[str] | None = None,
 ) -> RerunReport:
-    """Run an agent's function again in this process, everything from outside served.
+    """Run an agent's function again on a recorded session; nothing reaches the outside.
 
     Args:
-        store: where the session lies.
-        request: what is asked; `command` and `prove` mean nothing here.
-        fn: the agent's code, given the backend that serves.
-        variables: where API keys of a live model are looked up.
-        environment: the manifest of this process, where it is known.
+        fn: the agent, sync or async; it is given the session that it would record with.
+        session: id of the recorded session, or a unique prefix.
+        store: the store's file, or an open store; else as `redrive.record` finds it.
+        model: spec of a live model that answers each request, while the rest is served.
+        recompute: let derived values be computed again, and compare them.
+        code: the folder of the agent's own code; that of `fn` if absent.
+
+    Returns:
+        The report; what the agent raised stands in it.
 
     Raises:
-        IneligibleError, UsageError: see `open_case`.
-        TamperError, ModelError: the record was altered, or the live model failed.
+        IneligibleError: the session was not recorded by redrive, or tools did not run at a seam.
+        UsageError: no such session or model.
+        StoreError, TamperError, ModelError: the record cannot be read, or the model failed.
     """
-    case = open_case(store, request.session)
-    with ExitStack() as stack:
-        served = _serve(case, request, _open_live(stack, case, request, variables))
-        value, end = None, AgentEnd("returned")
-        try:
-            value = fn(served.backend)
-        except RerunStopped:
-            end = AgentEnd("stopped")
-        except Exception as error:  # noqa: BLE001 - how the agent ends is a fact of the report
-            end = AgentEnd("raised", f"{type(error).__name__}: {error}")
-        facts = RerunFacts(
-            head=case.session.row.head,
-            agent=end,
-            recorded_environment=case.environment,
-            environment=environment,
-            model=request.model,
-        )
-        return RerunReport(served.describe(facts), value)
+    roots = _roots_of(fn) if code is None else (Path(code).resolve(),)
+    manifest = build_manifest(roots[0] if roots else Path.cwd())
+
+    def run(backend: ServingBackend) -> Any:
+        with intercept(backend, roots=roots):
+            value = fn(AgentSession(backend))
+            return asyncio.run(value) if inspect.iscoroutine(value) else value
+
+    request = RerunRequest(session=session, model=model, recompute=recompute, variables=os.environ)
+    environment = {name: manifest[name] for name in _COMPARED}
+    with _opened(store) as opened:
+        return rerun_function(opened, request, run, environment)
 
 
-def rerun_command(
-    store: Store,
-    request: RerunRequest,
-    runner: CommandRunner,
-    *,
-    variables: Mapping[str, str],
-    prove: Callable[[RerunCase], None] | None = None,
-) -> RerunReport:
-    """Run a command again in the sandbox, everything from outside served.
-
-    Args:
-        store: where the session lies.
-        request: what is asked.
-        runner: runs the command.
-        variables: where API keys of a live model are looked up.
-        prove: writes the basis into the session; called where `request.prove` is met.
-
-    Raises:
-        IneligibleError, UsageError: see `open_case`.
-        ContainmentError: the sandbox is not proven here; nothing ran.
-        TamperError, ModelError: the record was altered, or the live model failed.
-    """
-    case = open_case(store, request.session)
-    with ExitStack() as stack:
-        live = _open_live(stack, case, request, variables)
-        document = _run_once(case, request, runner, live, Variant())
-    if request.prove and document.identical:
-        runs = [_run_once(case, request, runner, None, variant) for variant in VARIANTS]
-        document = with_proof(document, runs)
-        is_proved = document.proof is not None and document.proof.basis is not None
-        if is_proved and prove is not None:
-            prove(case)
-    return RerunReport(document)
+def _roots_of(fn: Callable[..., Any]) -> tuple[Path, ...]:
+    """Find the folder of the agent's code: the function's own, else that of who calls."""
+    code = getattr(inspect.unwrap(fn), "__code__", None)
+    if code is not None and not code.co_filename.startswith("<"):
+        return (find_root(code.co_filename),)
+    return find_roots(sys._getframe(2))
 
 
-def _run_once(
-    case: RerunCase,
-    request: RerunRequest,
-    runner: CommandRunner,
-    live: LiveModel | None,
-    variant: Variant,
-) -> RerunDocument:
-    served = _serve(case, request, live, can_read=case.is_intercepted)
-    end = runner(request.command, served.backend, variant)
-    facts = RerunFacts(
-        head=case.session.row.head,
-        agent=AgentEnd("exited", end.error, end.exit_code),
-        recorded_environment=case.environment,
-        environment=end.environment,
-        model=request.model,
-        is_reading=case.is_intercepted and end.has_read,
-        variant=variant,
-        isolation=end.isolation,
-        notes=end.notes,
-    )
-    return served.describe(facts)
+@contextmanager
+def _opened(store: str | os.PathLike[str] | Store | None) -> Iterator[Store]:
+    if store is not None and not isinstance(store, str | os.PathLike):
+        yield store
+        return
+    named = None if store is None else os.fspath(store)
+    path = locate_store(named, os.environ, find_cwd, find_home)
+    opened = open_store(path, create=False)
+    try:
+        yield opened
+    finally:
+        opened.close()

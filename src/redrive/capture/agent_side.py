@@ -10,7 +10,7 @@ import msgspec
 from redrive.capture import passed_headers as rules
 from redrive.capture.http_library import h11
 from redrive.capture.plain import find_plain_request
-from redrive.capture.ports import ServedAnswer
+from redrive.capture.ports import Outcome, ServedAnswer
 from redrive.capture.wire import Wire
 
 MAX_HEADER_BYTES = 64 * 1024
@@ -214,23 +214,30 @@ class AgentSide:
         return self._http.send(event) or b""
 
     async def answer(self, answer: ServedAnswer, reason: bytes = b"") -> None:
-        """Send a whole answer; its length is told anew.
+        """Send a recorded answer, whole or as far as it came; its length is told anew.
 
         Raises:
-            ConnectionError: the agent is gone.
+            ConnectionError: the agent is gone, or the answer ended before its end.
         """
+        is_whole = answer.outcome is Outcome.COMPLETE
+        if not answer.status:
+            self.wire.close()
+            raise ConnectionResetError
         headers = rules.response_headers(
             [(name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers]
         )
         is_bare = self._method == b"HEAD" or answer.status in _NO_BODY_STATUS
         if not is_bare:
             headers = [item for item in headers if item[0].lower() != b"content-length"]
-            headers.append((b"content-length", b"%d" % len(answer.body)))
+            headers.append((b"content-length", b"%d" % (len(answer.body) + (not is_whole))))
         data = self.dump_head(answer.status, reason, headers)
         if answer.body and not is_bare:
             data += self.dump_data(answer.body)
-        self.wire.write(data + self.dump_end([]))
+        self.wire.write(data + (self.dump_end([]) if is_whole else b""))
         await self.wire.drain()
+        if not is_whole:
+            self.break_off()
+            raise ConnectionResetError
 
     async def refuse(self, refusal: Refusal) -> None:
         """Say why nothing was passed on; the connection stays usable if the request was read.

@@ -20,9 +20,9 @@ import msgspec
 
 from redrive.capture import passed_headers as rules
 from redrive.capture.agent_side import AgentSide, Head, Refusal
+from redrive.capture.exchanges import find_api
 from redrive.capture.ports import HttpBackend, Outcome, SentRequest, ServedAnswer
 from redrive.capture.relay import NowNs, Outgoing, Relay, Told
-from redrive.capture.targets import api_of
 from redrive.capture.token_evidence import ask_for_tokens
 from redrive.capture.upstream import Upstream, UpstreamPool, parse_upstream
 from redrive.capture.wire import Wire
@@ -235,6 +235,8 @@ class Proxy:
             raise Refusal(405, "method_not_allowed", "this route takes POST")
         try:
             answer = await handler(body)
+        except UsageError as error:  # said on purpose: the body is not what the route takes
+            raise Refusal(400, "bad_message", error.message) from None
         except Exception as error:  # noqa: BLE001 - said to both sides, without a trace
             self._on_fault(
                 f"control route {route.rest.decode()!r}: {type(error).__name__}: {error}"
@@ -275,7 +277,7 @@ class Proxy:
         await self._relay(agent, outgoing, told)
 
     def _with_token_evidence(self, sent: SentRequest) -> SentRequest:
-        api = api_of(sent.method, sent.url)
+        api = find_api(sent.method, sent.url)
         body, added = ask_for_tokens(sent.body, api, sent.headers, self._token_evidence)
         return msgspec.structs.replace(sent, body=body, added=added) if added else sent
 

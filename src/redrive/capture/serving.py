@@ -66,6 +66,9 @@ _OUTCOMES: Mapping[Ending, Outcome] = {
 }
 
 
+_ERROR_FIELDS = {"type", "message"}
+
+
 def _no_model(request: SentRequest, live: AskLive) -> ServedAnswer:
     raise RerunStopped(f"no model was given to ask at step {live.step}: {request.url}")
 
@@ -80,6 +83,7 @@ class ServingBackend:
         options: how the rerun is made.
         by_context: whether threads and tasks tell flows; false at a proxy.
         ask_model: who answers requests where a model is live.
+        on_stop: told once, when the rerun has stopped; from whatever thread asked.
     """
 
     is_serving = True
@@ -93,12 +97,15 @@ class ServingBackend:
         read_artefact: Callable[[str], bytes],
         options: RerunOptions = DEFAULT_RERUN,
         by_context: bool = True,
-        ask_model: AskModel = _no_model,
+        ask_model: AskModel | None = None,
+        on_stop: Callable[[], None] = lambda: None,
     ) -> None:
         self._state = start(recorded, options)
         self._read_event = read_event
         self._read_artefact = read_artefact
-        self._ask_model = ask_model
+        self._ask_model = ask_model or _no_model
+        self._on_stop = on_stop
+        self._has_stopped = False
         self._error: RedriveError | None = None
         self._lock = threading.RLock()
         self._tracker = FlowTracker(by_context=by_context)
@@ -132,11 +139,17 @@ class ServingBackend:
             RerunStopped: it differs from the record, or something did before.
         """
         if self._error is not None:
-            raise RerunStopped(self._error.message)
+            raise self._stopped(self._error.message)
         self._state, command = step(self._state, ask)
         if isinstance(command, Differs):
-            raise RerunStopped(_line_of(command.miss))
+            raise self._stopped(_line_of(command.miss))
         return command
+
+    def _stopped(self, why: str) -> RerunStopped:
+        if not self._has_stopped:
+            self._has_stopped = True
+            self._on_stop()
+        return RerunStopped(why)
 
     def _serve(self, ask: Ask, flow: Flow) -> Item:
         command = self._step(ask)
@@ -181,7 +194,7 @@ class ServingBackend:
             yield
         except RedriveError as error:
             self._error = self._error or error
-            raise RerunStopped(error.message) from error
+            raise self._stopped(error.message) from error
 
     def _flow_of(self, request: SentRequest, conversation: Conversation, *, is_model: bool) -> Flow:
         if not is_model:
@@ -300,7 +313,14 @@ class ServingBackend:
         with self._lock:
             self._tracker.leave(token)  # type: ignore[arg-type]
 
-    def note(self, name: str, fields: Mapping[str, Any], call_id: str | None = None) -> None:
+    def note(
+        self,
+        name: str,
+        fields: Mapping[str, Any],
+        call_id: str | None = None,
+        *,
+        is_durable: bool = False,
+    ) -> None:
         """Take what a recorder would write down; a rerun writes nothing."""
 
     def add_event(self, kind: Kind, payload: Any, call_id: str | None = None) -> None:
@@ -354,8 +374,9 @@ def _result_of(event: Event) -> ServedResult:
     if status != "error":
         return ServedResult(result)
     told = _decode(result)
-    fields = told if isinstance(told, dict) else {"message": told}
-    return ServedResult(error=(str(fields.get("type", "Exception")), str(fields.get("message"))))
+    if not isinstance(told, dict) or told.keys() != _ERROR_FIELDS:
+        return ServedResult(result)  # a tool that says so itself, as MCP's do
+    return ServedResult(error=(str(told["type"]), str(told["message"])))
 
 
 def _line_of(miss: Miss) -> str:

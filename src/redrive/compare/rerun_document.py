@@ -241,10 +241,15 @@ def _code_of(manifest: Mapping[str, Any] | None) -> str | None:
 
 
 def _differences(facts: RerunFacts) -> tuple[FieldDifference, ...]:
-    """Name what else differs between both environments, as evidence."""
+    """Name what else differs between both environments, of what both state, as evidence."""
     if facts.recorded_environment is None or facts.environment is None:
         return ()
-    found = compare_environment(facts.recorded_environment, facts.environment)
+    both = facts.recorded_environment.keys() & facts.environment.keys()
+    sides = [
+        {name: side[name] for name in both}
+        for side in (facts.recorded_environment, facts.environment)
+    ]
+    found = compare_environment(*sides)
     return tuple(entry for entry in found if not entry.field.startswith(_CODE_FIELD))[:_LISTED]
 
 
