@@ -266,7 +266,7 @@ def run_session(
         out=out,
         url=url,
         fingerprint=engine.fingerprint if engine else None,
-        prng=random.Random(prng_seed),  # noqa: S311 - seeds of a model are no secrets
+        prng=random.Random(prng_seed),
         messages=[
             {"role": "system", "content": SYSTEM},
             {"role": "user", "content": f"{task.text}\nNext tool?"},

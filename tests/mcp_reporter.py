@@ -28,6 +28,8 @@ class Reporter:
         return self.served or _Call(self.told, tool)
 
     def note(self, name: str, fields: Mapping[str, Any], call_id: str | None = None) -> None:
+        if self.error is not None:
+            raise self.error
         self.told.append((name, json.loads(canonical.encode(dict(fields)))))
 
     def notes(self, name: str) -> list[Any]:
@@ -55,9 +57,9 @@ class _Call:
 class Connection:
     """An observer, and both sides of what it observes."""
 
-    def __init__(self, effects: Mapping[str, str] | None = None) -> None:
+    def __init__(self, effects: Mapping[str, str] | None = None, **fields: bool) -> None:
         self.reporter = Reporter()
-        self.observer = McpObserver("files", self.reporter, effects)
+        self.observer = McpObserver("files", self.reporter, effects, **fields)
 
     def client(self, *messages: Any, scope: str = "") -> None:
         for message in messages:

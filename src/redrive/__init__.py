@@ -7,6 +7,7 @@ again on what was recorded. Both are found on first use, so that `import redrive
 import sys
 
 import redrive.record as _package
+from redrive.version import __version__ as __version__
 
 # As `typing` has it, whose import costs more than the rest of this one.
 TYPE_CHECKING = False
@@ -15,8 +16,6 @@ if TYPE_CHECKING:  # for type checkers the function; at run time the package, wh
 
     from redrive.app.recording import record as record
     from redrive.app.rerunning import rerun as rerun
-
-__version__ = "0.1.0"
 
 
 class _CallableRecord(type(sys)):  # type: ignore[misc]

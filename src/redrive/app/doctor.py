@@ -8,13 +8,14 @@ from importlib.metadata import PackageNotFoundError, version
 
 import msgspec
 
-from redrive import __version__, plugins
+from redrive import plugins
 from redrive.errors import RedriveError
 from redrive.models.local import INSTALL_HINT, is_installed
 from redrive.reports.counts import counted
 from redrive.sandbox.bubblewrap import probe
 from redrive.stores.locate import find_cwd, find_home, locate_store, store_exists
 from redrive.stores.sqlite import open_store
+from redrive.version import __version__
 
 _OPTIONAL_PACKAGES = (
     ("httpx2", "pip install 'redrive[http]'"),

@@ -36,6 +36,8 @@ from redrive.replay.ports import CallAsked
 
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 _SUFFIXES = (("/chat/completions", CHAT), ("/responses", RESPONSES), ("/messages", MESSAGES))
+# OpenAI's threads have messages too: to add one asks no model.
+_THREADS = "/threads/"
 _PARSERS: Mapping[str, Callable[[bytes], Answer]] = {
     CHAT: parse_chat,
     RESPONSES: parse_responses,
@@ -48,6 +50,8 @@ def find_api(method: str, url: str) -> str | None:
     if method != "POST":
         return None
     path = urlsplit(url).path.rstrip("/")
+    if _THREADS in path:
+        return None
     return next((api for suffix, api in _SUFFIXES if path.endswith(suffix)), None)
 
 

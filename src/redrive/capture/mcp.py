@@ -18,7 +18,8 @@ Source: Model Context Protocol 2024-11-05 to 2026-07-28; DESIGN.md §3.
 
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -75,14 +76,22 @@ class McpObserver:
         reporter: who is told.
         effects: tool → effect class, declared by the user; an undeclared tool is unsafe, whatever
             its hints say.
+        is_fail_closed: whether a `StoreError` of the reporter is raised, so that what could not be
+            recorded is not passed on.
     """
 
     def __init__(
-        self, server: str, reporter: Reporter, effects: Mapping[str, str] | None = None
+        self,
+        server: str,
+        reporter: Reporter,
+        effects: Mapping[str, str] | None = None,
+        *,
+        is_fail_closed: bool = False,
     ) -> None:
         self._server = server
         self._reporter = reporter
         self._effects = effects or {}
+        self._is_fail_closed = is_fail_closed
         self._lock = threading.RLock()
         self._calls = Calls()
         self._asked: dict[Side, dict[Id, Message]] = {side: {} for side in Side}
@@ -93,16 +102,16 @@ class McpObserver:
         self._n_unreadable = 0
         self._is_closed = False
 
-    def from_client(self, data: bytes, scope: str = "") -> None:
-        """Take one message that the client sent, before it is passed on.
+    def from_client(self, data: bytes, scope: str = "") -> tuple[Id, ...]:
+        """Take one message that the client sent, before it is passed on; give its requests' ids.
 
-        A call that may change something is durable on return. `scope` says where its ids hold: the
-        one exchange of a stateless HTTP server, or empty, the connection.
+        A call that may change something is durable on return. `scope` says where its ids hold: a
+        session or an exchange of HTTP, or empty, the connection.
 
         Raises:
-            StoreError: of a reporter that is fail-closed; the message must not be passed on.
+            StoreError: with `is_fail_closed`; the message must not be passed on.
         """
-        self._take(Side.CLIENT, data, scope)
+        return self._take(Side.CLIENT, data, scope)
 
     def from_server(self, data: bytes, scope: str = "") -> None:
         """Take one message that the server sent, before it is passed on.
@@ -113,18 +122,33 @@ class McpObserver:
 
     def skipped(self, side: str, n_bytes: int, reason: str) -> None:
         """Take that a message was passed on which is not observed, such as one that is too long."""
-        with self._lock:
+        with self._guarded():
             self._damage(Side(side), n_bytes, reason, b"")
 
-    def abandoned(self, scope: str, reason: str) -> None:
-        """Take that the client gave up what it asked in an exchange, by leaving."""
-        with self._lock:
-            for identity in [i for i in self._asked[Side.CLIENT] if i[2] == scope]:
+    def gave_up(self, identities: Iterable[Id], reason: str) -> None:
+        """Take that the client wants no answer any more, which it said by leaving."""
+        with self._guarded():
+            for identity in identities:
                 self._cancel(Side.CLIENT, identity, reason)
+
+    def lost(self, identities: Iterable[Id], type_name: str, reason: str) -> None:
+        """Take that no answer comes any more to requests; those that were answered stay so."""
+        with self._guarded():
+            for identity in identities:
+                call = self._calls.take(identity)
+                if self._asked[Side.CLIENT].pop(identity, None) is not None and call is not None:
+                    self._finish(call)
+                    call.observer.raised(type_name, reason)
+
+    def lost_all(self, scope: str, type_name: str, reason: str) -> None:
+        """Take that no answer comes any more to what was asked in a scope."""
+        with self._guarded():
+            identities = [asked for asked in self._asked[Side.CLIENT] if asked[2] == scope]
+            self.lost(identities, type_name, reason)
 
     def closed(self, reason: str) -> None:
         """Take the end of the connection; what is unanswered ends with it. Idempotent."""
-        with self._lock:
+        with self._guarded():
             if self._is_closed:
                 return
             self._is_closed = True
@@ -140,16 +164,32 @@ class McpObserver:
             counts |= {"n_unanswered": len(pending), "n_unreadable": self._n_unreadable}
             self._note("closed", {"reason": reason} | counts)
 
-    def _take(self, side: Side, data: bytes, scope: str) -> None:
-        with self._lock:
+    def _take(self, side: Side, data: bytes, scope: str) -> tuple[Id, ...]:
+        requests: list[Id] = []
+        with self._guarded():
             try:
                 if data.strip() and not self._is_closed:
                     for message in parse_messages(data, scope):
+                        if message.shape is Shape.REQUEST and message.id is not None:
+                            requests.append(message.id)
                         self._see(side, message, len(data))
             except StoreError:
                 raise
             except Exception as error:  # noqa: BLE001 - garbage is passed on, never fatal
                 self._damage(side, len(data), f"{type(error).__name__}: {error}", data)
+        return tuple(requests)
+
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        """Hold the lock, and keep what the reporter raises from whoever passes messages on."""
+        try:
+            with self._lock:
+                yield
+        except StoreError:
+            if self._is_fail_closed:
+                raise
+        except Exception:  # noqa: BLE001 - a reporter that fails says so itself
+            return
 
     def _see(self, side: Side, message: Message, n_bytes: int) -> None:
         counted = message.method or message.shape.value

@@ -111,6 +111,19 @@ class ServedResult(msgspec.Struct, frozen=True):
     error: tuple[str, str] | None = None
 
 
+class HttpBackend(Protocol):
+    """Who is behind a proxy: the part of a `Backend` that exchanges of HTTP need."""
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether what is recorded is served, and nothing real is asked."""
+        ...
+
+    def sent(self, request: SentRequest) -> ExchangeObserver | ServedAnswer:
+        """Take a request before it goes out; an answer means that it must not go out."""
+        ...
+
+
 class Backend(Protocol):
     """Who is behind the seams: a recorder, or a rerun that serves a recorded session.
 

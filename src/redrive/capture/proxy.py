@@ -20,9 +20,9 @@ import msgspec
 
 from redrive.capture import passed_headers as rules
 from redrive.capture.agent_side import AgentSide, Head, Refusal
-from redrive.capture.ports import Backend, Outcome, SentRequest, ServedAnswer
+from redrive.capture.exchanges import find_api
+from redrive.capture.ports import HttpBackend, Outcome, SentRequest, ServedAnswer
 from redrive.capture.relay import NowNs, Outgoing, Relay, Told
-from redrive.capture.targets import api_of
 from redrive.capture.token_evidence import ask_for_tokens
 from redrive.capture.upstream import Upstream, UpstreamPool, parse_upstream
 from redrive.capture.wire import Wire
@@ -74,7 +74,7 @@ class Proxy:
 
     def __init__(
         self,
-        backend: Backend,
+        backend: HttpBackend,
         upstreams: Mapping[str, str] | None = None,
         *,
         control: Control | None = None,
@@ -235,6 +235,8 @@ class Proxy:
             raise Refusal(405, "method_not_allowed", "this route takes POST")
         try:
             answer = await handler(body)
+        except UsageError as error:  # said on purpose: the body is not what the route takes
+            raise Refusal(400, "bad_message", error.message) from None
         except Exception as error:  # noqa: BLE001 - said to both sides, without a trace
             self._on_fault(
                 f"control route {route.rest.decode()!r}: {type(error).__name__}: {error}"
@@ -247,22 +249,19 @@ class Proxy:
     async def _exchange(self, agent: AgentSide, head: Head, route: _Route, body: bytes) -> None:
         """Tell the backend, then serve its answer or pass the request on."""
         upstream = self._upstreams[route.name]
+        url = upstream.root + route.rest.decode("latin-1")
         at_ns = self._now_ns()
-        raw = head.headers
-        headers = rules.request_headers(raw, upstream.authority.encode(), len(body))
+        body, added = self._with_evidence(head, url, body)
+        headers = rules.request_headers(head.headers, upstream.authority.encode(), len(body))
         sent = SentRequest(
             method=head.method.decode(),
-            url=upstream.root + route.rest.decode("latin-1"),
+            url=url,
             headers=rules.lowered(headers),
             body=body,
             at_ns=at_ns,
             flow=_flow_of(head.fields),
+            added=added,
         )
-        if self._token_evidence:
-            sent = self._with_token_evidence(sent)
-            if sent.added:
-                host = upstream.authority.encode()
-                headers = rules.request_headers(raw, host, len(sent.body))
         told = self._tell(sent, is_recorded=head.fields.get(rules.RECORDED) == b"1")
         if isinstance(told, ServedAnswer):
             await agent.answer(told)
@@ -274,10 +273,13 @@ class Proxy:
         outgoing = Outgoing(upstream, head.method, target, headers, sent.body, base)
         await self._relay(agent, outgoing, told)
 
-    def _with_token_evidence(self, sent: SentRequest) -> SentRequest:
-        api = api_of(sent.method, sent.url)
-        body, added = ask_for_tokens(sent.body, api, sent.headers, self._token_evidence)
-        return msgspec.structs.replace(sent, body=body, added=added) if added else sent
+    def _with_evidence(self, head: Head, url: str, body: bytes) -> tuple[bytes, tuple[str, ...]]:
+        """Ask for token evidence where that is allowed; give the body and what was added."""
+        if not self._token_evidence:
+            return body, ()
+        api = find_api(head.method.decode(), url)
+        names = (name.decode("latin-1") for name in head.fields)
+        return ask_for_tokens(body, api, names, self._token_evidence)
 
     def _tell(self, sent: SentRequest, *, is_recorded: bool) -> Told | ServedAnswer:
         """Tell the backend of a request.

@@ -10,21 +10,11 @@ Calls block for one exchange on loopback; never call it on the event loop that a
 Source: issue 4 §5.
 """
 
-import asyncio
 import http.client
-import os
-import secrets
-import select
 import sys
-import threading
-import weakref
-from collections.abc import Callable
-from contextvars import ContextVar, Token
-from itertools import count
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
-from urllib.parse import urlsplit
 
-import msgspec
 from msgspec import UNSET, Raw
 
 from redrive import canonical
@@ -37,29 +27,30 @@ from redrive.capture.ports import (
     ServedAnswer,
     ServedResult,
 )
+from redrive.capture.remote_line import Line, Whereabouts
 from redrive.capture.remote_wire import (
     MAX_MESSAGE_BYTES,
     Asked,
     AskedCall,
     AskedDerive,
     AskedEnter,
+    AskedEvent,
+    AskedNote,
     AskedRead,
+    AskedReport,
     AskedResponse,
     AskedReturned,
     AskedSent,
-    Place,
     Told,
     dump_message,
     dump_text,
-    parse_told,
 )
-from redrive.errors import RerunStopped, StoreError, UsageError
-from redrive.record.event import Kind
+from redrive.capture.tool_recording import ReportedResult
+from redrive.errors import RerunStopped, StoreError
+from redrive.record.event import Kind, Payload, dump_payload
 
-_LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _FLUSH_BYTES = 256 * 1024
 _ERROR_CHARS = 200
-_OK = 200
 
 
 class RemoteBackend:
@@ -69,7 +60,7 @@ class RemoteBackend:
         url: where the other side answers, such as `http://127.0.0.1:8000/TOKEN/redrive`.
         fails_open: whether the agent goes on, unrecorded, when the other side is lost; else what it
             asked for raises `RerunStopped`, since a rerun must not become a real run.
-        timeout_s: how long one exchange may take.
+        timeout_s: how long one exchange may take; a live model may stand behind it.
         on_fault: told once, with one line, when something could not be told.
 
     Raises:
@@ -81,11 +72,11 @@ class RemoteBackend:
         url: str,
         *,
         fails_open: bool = False,
-        timeout_s: float = 60.0,
+        timeout_s: float = 600.0,
         on_fault: Callable[[str], object] | None = None,
     ) -> None:
-        self._line = _Line(url, timeout_s)
-        self._whereabouts = _Whereabouts()
+        self._line = Line(url, timeout_s)
+        self._whereabouts = Whereabouts()
         self._fails_open = fails_open
         self._on_fault = on_fault or _tell_stderr
         self._is_serving: bool | None = None
@@ -108,19 +99,36 @@ class RemoteBackend:
 
     def read(self, kind: Kind, name: str, take: Callable[[], Any]) -> Any:
         """Take or be served a read; see the port."""
-        return self._obtain("read", AskedRead, take, kind=kind, name=dump_text(name))
+        fields = {"kind": kind, "name": dump_text(name)}
+        if self.is_serving:
+            return self._served(self._ask("read", AskedRead, **fields))
+        value = take()
+        told = self._dump("read", value)
+        if told is not None:
+            self._ask("read", AskedRead, value=told, **fields)
+        return value
 
     def derive(
         self, name: str, function: str, version: str | None, inputs: Raw, compute: Callable[[], Any]
     ) -> Any:
-        """Compute or be served a value; see the port."""
-        fields = {
+        """Compute a value; tell it, or be served the recorded one after that; see the port."""
+        fields: dict[str, Any] = {
             "name": dump_text(name),
             "function": dump_text(function),
             "version": None if version is None else dump_text(version),
             "inputs": bytes(inputs),
         }
-        return self._obtain("derive", AskedDerive, compute, **fields)
+        is_serving, value = self.is_serving, None
+        try:
+            value = compute()
+        except Exception as error:
+            if not is_serving:
+                raise
+            fields["error"] = (dump_text(type(error).__name__), dump_text(_text_of(error)))
+        else:
+            fields["value"] = None if value is UNSET else self._dump("derive", value)
+        told = self._ask("derive", AskedDerive, **fields)
+        return self._served(told) if is_serving else value
 
     def begin_call(
         self, tool: str, effect: str, arguments: Raw, *, is_unsafe: bool, seam: str = "tool"
@@ -153,49 +161,89 @@ class RemoteBackend:
         self._ask("leave", Asked)
         self._whereabouts.leave(token)
 
-    def tell(self, route: str, message: type[Asked], **fields: Any) -> None:
+    def report_result(self, reported: ReportedResult, seam: str) -> None:
+        """Tell the result of a call that someone else saw run."""
+        self.tell(
+            "report",
+            AskedReport,
+            call_id=_maybe_text(reported.call_id),
+            tool=dump_text(reported.tool),
+            arguments=bytes(reported.arguments),
+            result=bytes(reported.result),
+            status=reported.status,
+            seam=seam,
+        )
+
+    def add_event(self, kind: Kind, payload: Payload, call_id: str | None = None) -> None:
+        """Tell an event that a hook or another seam has made."""
+        told, about = bytes(dump_payload(payload)), _maybe_text(call_id)
+        self.tell("event", AskedEvent, kind=kind, payload=told, call_id=about)
+
+    def note(
+        self,
+        name: str,
+        fields: Mapping[str, Any],
+        call_id: str | None = None,
+        *,
+        is_durable: bool = False,
+    ) -> None:
+        """Tell something of another framework's own kind; with `is_durable`, durable on return."""
+        told = self._dump("note", dict(fields))
+        if told is not None:
+            about = _maybe_text(call_id)
+            self.tell(
+                "note",
+                AskedNote,
+                name=dump_text(name),
+                fields=told,
+                call_id=about,
+                is_durable=is_durable,
+            )
+
+    def tell(self, route: str, message: type[Asked], /, **fields: Any) -> None:
         """Tell the other side something that is answered with nothing."""
         self._ask(route, message, **fields)
 
-    def _obtain(
-        self, route: str, message: type[Asked], take: Callable[[], Any], **fields: Any
-    ) -> Any:
-        """Be served a value, or take it and tell it."""
-        if self.is_serving:
-            told = self._ask(route, message, **fields)
-            if told is not None and told.value is not None:
-                return canonical.decode_value(told.value)
-            if told is not None and not told.must_take:
-                self._stop("the other side answered without a value")
-        value = take()
-        try:
-            fields["value"] = canonical.encode(value)
-        except (TypeError, ValueError) as error:
-            self._note(f"not recorded: {route} gave what has no JSON form: {error}")
-            return value
-        self._ask(route, message, **fields)
-        return value
+    def _served(self, told: Told | None) -> Any:
+        if told is None or told.value is None:
+            self._stop("the other side answered without a value")
+        return canonical.decode_value(told.value)
 
-    def _ask(self, route: str, message: type[Asked], **fields: Any) -> Told | None:
+    def _dump(self, what: str, value: Any) -> bytes | None:
+        """Write a value of the agent; what has no JSON form is a fault, and not the agent's."""
+        try:
+            return canonical.encode(value)
+        except (TypeError, ValueError) as error:
+            self._note(f"not recorded: {what} of what has no JSON form: {error}")
+            return None
+
+    def _ask(self, route: str, message: type[Asked], /, **fields: Any) -> Told | None:
         """Ask the other side; `None` where it is lost and the agent goes on."""
-        if self._line.is_lost and self._fails_open:
+        if self._line.is_lost and self._fails_open and not self._is_serving:
             return None
         try:
             place, number = self._whereabouts.here()
-            asked = message(place=place, number=number, **fields)
-            told = self._line.ask(route, dump_message(asked))
+            body = dump_message(message(place=place, number=number, **fields))
+            if len(body) > MAX_MESSAGE_BYTES:
+                self._miss(f"a message of {len(body)} bytes is too large for {route}")
+                return None
+            told = self._line.ask(route, body)
         except (OSError, http.client.HTTPException, ValueError) as error:
             self._line.is_lost = True
-            what = f"the recorder is lost: {type(error).__name__}: {str(error)[:_ERROR_CHARS]}"
-            if not self._fails_open:
-                self._stop(what)
-            self._note(what)
+            name, words = type(error).__name__, str(error)[:_ERROR_CHARS]
+            self._miss(f"the recorder is lost: {name}: {words}")
             return None
         if told.stopped is not None:
             self._stop(told.stopped.decode("utf-8", "surrogatepass"))
         if told.refused is not None:
             raise StoreError(told.refused.decode("utf-8", "surrogatepass"))
         return told
+
+    def _miss(self, why: str) -> None:
+        """Go on without the other side, or stop; a rerun must not become a real run."""
+        if not self._fails_open or self._is_serving:
+            self._stop(why)
+        self._note(why)
 
     def _stop(self, why: str) -> NoReturn:
         raise RerunStopped(why)
@@ -210,124 +258,15 @@ def _tell_stderr(what: str) -> None:
     sys.stderr.write(f"redrive: {what}\n")
 
 
-class _Connection(http.client.HTTPConnection):
-    """Is closed, without a warning, when its thread is gone."""
-
-    def __del__(self) -> None:
-        self.close()
+def _maybe_text(text: str | None) -> bytes | None:
+    return None if text is None else dump_text(text)
 
 
-class _Line:
-    """Connections to the other side, one for each thread of each process."""
-
-    def __init__(self, url: str, timeout_s: float) -> None:
-        parts = urlsplit(url)
-        if parts.scheme != "http" or parts.hostname not in _LOOPBACK or not parts.port:
-            raise UsageError(
-                "a recorder in another process is reached over http on loopback, with a port",
-                hint="such as http://127.0.0.1:8000/TOKEN/redrive",
-            )
-        self._host, self._port, self._path = parts.hostname, parts.port, parts.path.rstrip("/")
-        self._timeout_s = timeout_s
-        self._local = threading.local()
-        self.is_lost = False
-
-    def ask(self, route: str, body: bytes) -> Told:
-        """Send a message and read its answer; once more where a kept connection had ended."""
-        if len(body) > MAX_MESSAGE_BYTES:
-            raise ValueError(f"a message of {len(body)} bytes is too large")
-        kept = self._kept()
-        if kept is not None:
-            try:
-                return self._exchange(kept, route, body)
-            except (ConnectionError, http.client.RemoteDisconnected):
-                kept.close()
-        fresh = _Connection(self._host, self._port, timeout=self._timeout_s)
-        self._local.connection, self._local.pid = fresh, os.getpid()
-        return self._exchange(fresh, route, body)
-
-    def _kept(self) -> http.client.HTTPConnection | None:
-        """Give this thread's connection if it is still open, and not a parent process's."""
-        kept: http.client.HTTPConnection | None = getattr(self._local, "connection", None)
-        if kept is None or kept.sock is None or self._local.pid != os.getpid():
-            return None
-        # Nothing is to be read between two exchanges but the end.
-        if select.select([kept.sock], [], [], 0)[0]:
-            kept.close()
-            return None
-        return kept
-
-    def _exchange(self, connection: http.client.HTTPConnection, route: str, body: bytes) -> Told:
-        try:
-            connection.request(
-                "POST", f"{self._path}/{route}", body, {"content-type": "application/json"}
-            )
-            response = connection.getresponse()
-            data = response.read(MAX_MESSAGE_BYTES)
-            if response.status != _OK or not response.isclosed():
-                words = " ".join(data[:_ERROR_CHARS].decode("utf-8", "replace").split())
-                raise ValueError(f"status {response.status}: {words}")
-            return parse_told(data)
-        except BaseException:
-            connection.close()
-            raise
-
-
-class _Here(msgspec.Struct, frozen=True):
-    """The place of a context, and who acts there."""
-
-    place: Place
-    owner: tuple[str, str | None]
-
-
-class _Whereabouts:
-    """Tells the place of whoever calls; see `remote_wire`, "Places"."""
-
-    def __init__(self) -> None:
-        self._nonce = secrets.token_hex(8)
-        self._local = threading.local()
-        self._threads, self._ids, self._task_names = count(1), count(1), count(1)
-        self._tasks: weakref.WeakKeyDictionary[asyncio.Task[Any], str] = weakref.WeakKeyDictionary()
-        self._current: ContextVar[_Here | None] = ContextVar("redrive_remote_place", default=None)
-
-    def here(self) -> tuple[Place, int]:
-        """Give the place of this context, and the number of this message."""
-        found, owner = self._current.get(), self._owner()
-        if found is None or found.owner != owner:
-            found = self._begin(owner, found)
-            self._current.set(found)
-        self._local.number += 1
-        return found.place, self._local.number
-
-    def enter(self) -> Token[_Here | None]:
-        """Begin a place in this one."""
-        return self._current.set(self._begin(self._owner(), self._current.get()))
-
-    def leave(self, token: object) -> None:
-        """Go back to the place before `enter`; in another context there is nothing to go back."""
-        if isinstance(token, Token):
-            try:
-                self._current.reset(token)
-            except ValueError:
-                return
-
-    def _begin(self, owner: tuple[str, str | None], parent: _Here | None) -> _Here:
-        name = f"{os.getpid()}.{self._nonce}.{next(self._ids)}"
-        above = None if parent is None else parent.place.id
-        return _Here(Place(id=name, parent=above, thread=owner[0], task=owner[1]), owner)
-
-    def _owner(self) -> tuple[str, str | None]:
-        local = self._local
-        if getattr(local, "pid", None) != os.getpid():
-            local.pid, local.number = os.getpid(), 0
-            local.thread = f"{local.pid}.{self._nonce}.{next(self._threads)}"
-        try:
-            task = asyncio.current_task()
-        except RuntimeError:  # no event loop runs in this thread
-            task = None
-        if task is None:
-            return local.thread, None
-        return local.thread, self._tasks.setdefault(task, f"{next(self._task_names)}")
+def _text_of(error: Exception) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - whatever its __str__ raises
+        return ""
 
 
 class _RemoteExchange:

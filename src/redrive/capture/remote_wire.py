@@ -24,13 +24,14 @@ from redrive.capture.ports import Headers, Outcome, SentRequest, ServedAnswer
 from redrive.errors import UsageError
 from redrive.record.event import Kind
 
-MAX_MESSAGE_BYTES = 96 * 1024 * 1024
-"""Of one message: a body of 64 MiB in base64, and its headers."""
+MAX_MESSAGE_BYTES = 64 * 1024 * 1024
+"""Of one message, as the proxy takes it; so a body has at most 47 MiB."""
 
 _Id = Annotated[str, Meta(max_length=128)]
 _Number = Annotated[int, Meta(ge=0, le=2**53)]
 _MAX_NS = 2**63 - 1
 _Ns = Annotated[int, Meta(ge=0, le=_MAX_NS)]
+_Word = Annotated[str, Meta(max_length=64)]
 _Text = Annotated[bytes, Meta(max_length=1024 * 1024)]
 
 
@@ -70,7 +71,7 @@ class AskedResponse(Asked, frozen=True, kw_only=True):
 
 
 class AskedRead(Asked, frozen=True, kw_only=True):
-    """A read; with its value where it was taken."""
+    """A read; with its value where it was taken, which it is where the other side records."""
 
     kind: Kind
     name: _Text
@@ -78,27 +79,38 @@ class AskedRead(Asked, frozen=True, kw_only=True):
 
 
 class AskedDerive(Asked, frozen=True, kw_only=True):
-    """A derived value; with the value where it was computed."""
+    """A derived value, as the agent computed it.
+
+    Attributes:
+        name, function, version: what was computed.
+        inputs: the JSON list of the ordered inputs.
+        value: the value; absent where it has no JSON form, or where there is none.
+        error: in a rerun, the type and the text of what was raised in place of a value.
+    """
 
     name: _Text
     function: _Text
     version: _Text | None
     inputs: bytes
     value: bytes | None = None
+    error: tuple[_Text, _Text] | None = None
 
 
 class AskedCall(Asked, frozen=True, kw_only=True):
     """A tool's call that is about to run."""
 
     tool: _Text
-    effect: Annotated[str, Meta(max_length=64)]
+    effect: _Word
     arguments: bytes
     is_unsafe: bool
-    seam: Annotated[str, Meta(max_length=64)] = "tool"
+    seam: _Word = "tool"
 
 
 class AskedReturned(Asked, frozen=True, kw_only=True):
-    """How a tool ended: one of a result, the type of one without JSON form, an error."""
+    """How a tool ended: one of a result, the type of one without JSON form, an error.
+
+    `is_error`: the result itself says that the tool failed.
+    """
 
     handle: _Number
     result: bytes | None = None
@@ -113,13 +125,40 @@ class AskedEnter(Asked, frozen=True, kw_only=True):
     name: _Text
 
 
+class AskedReport(Asked, frozen=True, kw_only=True):
+    """A result that someone saw who did not run the tool; see `tool_recording.ReportedResult`."""
+
+    call_id: _Text | None
+    tool: _Text
+    arguments: bytes
+    result: bytes
+    status: _Word
+    seam: _Word
+
+
+class AskedNote(Asked, frozen=True, kw_only=True):
+    """A fact of a kind of its own; `fields` is a JSON object."""
+
+    name: _Text
+    fields: bytes
+    call_id: _Text | None = None
+    is_durable: bool = False
+
+
+class AskedEvent(Asked, frozen=True, kw_only=True):
+    """An event that a seam has made; `payload` as `record.event.dump_payload` writes it."""
+
+    kind: Kind
+    payload: bytes
+    call_id: _Text | None = None
+
+
 class Told(msgspec.Struct, frozen=True, omit_defaults=True):
     """The answer to every message.
 
     Attributes:
         is_serving: on `hello`.
-        value: a value, as recorded or served.
-        must_take: the value is to be read or computed, and sent with the same message again.
+        value: a value, as recorded or served; absent for one without JSON form.
         handle: names an exchange or a call that is going on.
         answer: what is served in place of sending.
         result, error: what is served in place of running a tool.
@@ -129,7 +168,6 @@ class Told(msgspec.Struct, frozen=True, omit_defaults=True):
 
     is_serving: bool | None = None
     value: bytes | None = None
-    must_take: bool = False
     handle: int | None = None
     answer: ServedAnswer | None = None
     result: bytes | None = None
@@ -148,6 +186,9 @@ ROUTES: dict[str, type[Asked]] = {
     "returned": AskedReturned,
     "enter": AskedEnter,
     "leave": Asked,
+    "report": AskedReport,
+    "note": AskedNote,
+    "event": AskedEvent,
 }
 _DECODERS = {route: msgspec.json.Decoder(kind) for route, kind in ROUTES.items()}
 _ANSWER = msgspec.json.Decoder(Told)

@@ -11,7 +11,7 @@ import hashlib
 import inspect
 import os
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import CodeType, MappingProxyType, TracebackType
 from typing import Any, TypeVar, overload
 
@@ -205,7 +205,7 @@ class AgentSession:
     def derive(
         self,
         fn: Callable[..., Any],
-        inputs: Sequence[Any],
+        inputs: Iterable[Any],
         *,
         name: str | None = None,
         version: str | None = None,
@@ -216,7 +216,8 @@ class AgentSession:
 
         Args:
             fn: a plain function; called with the inputs in their order.
-            inputs: the order is part of the record.
+            inputs: a list or tuple, whose order is part of the record. Anything else, such as a
+                set, has no order that could be recorded: the record then lacks the inputs.
             name: of the value; absent, the function's.
             version: of the function; absent, the first 16 hex digits of the sha256 of its source.
             encode: turns a value that is not plain JSON into JSON; comes with `decode`.
@@ -236,6 +237,7 @@ class AgentSession:
                 f"derive: {declared.name} is async", hint="await it, and derive from what it gave"
             )
         ordered = list(inputs)
+        has_order = isinstance(inputs, Sequence)
         live: list[tuple[Any, Any]] = []
 
         def compute() -> Any:
@@ -249,7 +251,7 @@ class AgentSession:
             declared.name,
             _qualified_name(fn),
             version or _source_digest(fn),
-            Raw(canonical.encode([comparable(value) for value in ordered])),
+            Raw(canonical.encode([comparable(v) for v in ordered] if has_order else None)),
             compute,
         )
         for known, value in live:

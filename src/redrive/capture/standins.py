@@ -33,38 +33,41 @@ class Watch:
         backend: who records or serves.
         is_active: false once the interception has ended; stand-ins that are left somewhere then
             call the real thing.
+        known: by file name, whether it is the agent's own; filled as files are met.
     """
 
     def __init__(self, backend: Backend, is_agent_code: Callable[[str], bool]) -> None:
         self.backend = backend
         self.is_active = True
+        self.known: dict[str, bool] = {}
         self._is_agent_code = is_agent_code
-        self._known: dict[str, bool] = {}
 
     def is_agent(self, frame: FrameType) -> bool:
         """Say whether a frame runs the agent's own code."""
-        known = self._known.get(frame.f_code.co_filename)
+        known = self.known.get(frame.f_code.co_filename)
         if known is None:
-            known = self._judge(frame.f_code.co_filename, frame.f_globals)
+            known = self._judge_code(frame.f_code.co_filename, frame.f_globals)
         return known and self.is_active
 
     def is_agent_module(self, names: Mapping[str, Any]) -> bool:
         """Say whether a module, given by its names, is the agent's own."""
         file = names.get("__file__")
-        return self._is_agent_code(file) if isinstance(file, str) else is_typed_in(names)
+        return self._judge_file(file) if isinstance(file, str) else is_typed_in(names)
 
-    def _judge(self, filename: str, names: Mapping[str, Any]) -> bool:
-        if not filename.startswith("<"):
-            if is_typed_in(names):
-                # A notebook's cell: its file is made up, and others may have the same name.
-                return True
-            self._known[filename] = found = self._is_agent_code(filename)
-            return found
+    def _judge_file(self, file: str) -> bool:
+        if file not in self.known:
+            self.known[file] = self._is_agent_code(file)
+        return self.known[file]
+
+    def _judge_code(self, filename: str, names: Mapping[str, Any]) -> bool:
         if filename.startswith("<frozen "):
-            self._known[filename] = False
+            self.known[filename] = False
             return False
-        # Code that was made from text is whose names it uses.
-        return self.is_agent_module(names)
+        if filename.startswith("<"):
+            # Code that was made from text is whose names it uses.
+            return self.is_agent_module(names)
+        # A notebook's cell has a file that is made up, and others may have the same.
+        return is_typed_in(names) or self._judge_file(filename)
 
 
 class StandIn:
@@ -112,22 +115,27 @@ class _ModuleName:
 
     def __init__(self, watch: Watch, names: dict[str, Any], stand_in: StandIn) -> None:
         self._watch = watch
+        self._known = watch.known
+        self._name = stand_in.__name__
         self._names = names
         self._stand_in = stand_in
 
     def __get__(self, _: object, __: type | None = None) -> Any:
-        if self._watch.is_agent(sys._getframe(1)):
+        frame = sys._getframe(1)
+        # Asked here first, since a library's look-up should cost little.
+        is_other = self._known.get(frame.f_code.co_filename) is False
+        if not is_other and self._watch.is_agent(frame):
             return self._stand_in
         try:
-            return self._names[self._stand_in.__name__]
+            return self._names[self._name]
         except KeyError as error:
             raise AttributeError(f"no attribute {error}") from None
 
     def __set__(self, _: object, value: Any) -> None:
-        self._names[self._stand_in.__name__] = value
+        self._names[self._name] = value
 
     def __delete__(self, _: object) -> None:
-        del self._names[self._stand_in.__name__]
+        del self._names[self._name]
 
 
 def watch_module(
@@ -181,17 +189,19 @@ class Method:
         self, watch: Watch, name: str, real: Any, answer: Answer, *, is_on_class: bool = False
     ) -> None:
         self._watch = watch
+        self._known = watch.known
         self._name = name
-        self._real = real
+        self._bind = real.__get__
         self._answer = answer
         self._is_on_class = is_on_class
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
-        bound = self._real.__get__(instance, owner)
+        bound = self._bind(instance, owner)
+        frame = sys._getframe(1)
+        if self._known.get(frame.f_code.co_filename) is False:
+            return bound
         is_bound = self._is_on_class or instance is not None
-        if is_bound and self._watch.is_agent(sys._getframe(1)):
-            return self.stand_in_for(bound)
-        return bound
+        return self.stand_in_for(bound) if is_bound and self._watch.is_agent(frame) else bound
 
     def stand_in_for(self, bound: Callable[..., Any]) -> StandIn:
         """Make the stand-in for a bound method."""

@@ -1,4 +1,4 @@
-"""Where agents find their model: variables, servers, and the API behind a path.
+"""Where agents find their model: the variables that name its server.
 
 Tables and pure functions. Must not read the environment: it is an argument.
 
@@ -89,25 +89,9 @@ TARGETS = (
     Target("OLLAMA_HOST", "ollama", "http://127.0.0.1:11434", "", When.NAMED, "Ollama clients"),
 )
 
-APIS = {
-    "/chat/completions": "openai.chat",
-    "/responses": "openai.responses",
-    "/messages": "anthropic.messages",
-}
-"""The API that a POST to a path with this end speaks."""
-
-_NO_API = "/threads/"  # OpenAI's threads have messages too, and asking a model is none of them
 _OLLAMA_PORT = 11434
 _LOOPBACK = ("127.0.0.1", "localhost")
 _PROXIES = ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY")
-
-
-def api_of(method: str, path: str) -> str | None:
-    """Tell the API that a request speaks by its method and path; a query does not matter."""
-    bare = path.partition("?")[0].rstrip("/")
-    if method != "POST" or _NO_API in bare:
-        return None
-    return next((api for end, api in APIS.items() if bare.endswith(end)), None)
 
 
 class Pointing(msgspec.Struct, frozen=True):
@@ -199,7 +183,8 @@ def _ollama_url(value: str) -> str:
     name, _, port = host.rpartition(":") if not host.endswith("]") else (host, "", "")
     if not host.count(":") or host.endswith("]"):
         name, port = host, ""
-    name = "127.0.0.1" if name in ("", "0.0.0.0", "[::]") else name  # noqa: S104 - compared only
+    if name in ("", "0.0.0.0", "[::]"):  # noqa: S104 # nosec B104 - compared only
+        name = "127.0.0.1"
     return f"http://{name}:{port or _OLLAMA_PORT}" + (f"/{path}" if path else "")
 
 

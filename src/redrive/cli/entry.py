@@ -7,7 +7,7 @@ def main() -> None:
     """Run redrive on the process's arguments and exit with its code."""
     arguments = sys.argv[1:]
     if arguments == ["--version"]:
-        from redrive import __version__
+        from redrive.version import __version__
 
         sys.stdout.write(f"redrive {__version__}\n")
         return

@@ -470,7 +470,7 @@ def _add_value(flow: _Flow, event: Event, derived: Derived) -> None:
         lack = Lack.MASKED
     elif isinstance(derived.value, UnsetType):
         lack = Lack.NO_VALUE
-    elif isinstance(derived.inputs, UnsetType):
+    elif not isinstance(raw_value(derived.inputs), list):  # `null`: there was no order
         lack = Lack.NO_INPUTS
     segment, step = flow.find_place(event)
     function = derived.function or ""

@@ -11,11 +11,11 @@ from typing import Any
 
 import msgspec
 
-from redrive import __version__
 from redrive.canonical import text_digest
 from redrive.compare.policy_diff import CANNOT_EVALUATE, CHANGED, NEW, widens
 from redrive.compare.policy_report import DiffEntry, PolicyDiff
 from redrive.reports.escape import cut
+from redrive.version import __version__
 
 _NAME_CHARS = 500
 _TEXT_CHARS = 1000

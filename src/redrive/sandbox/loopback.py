@@ -13,6 +13,7 @@ import asyncio
 import json
 import os
 import socket
+import weakref
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -23,7 +24,7 @@ from redrive.errors import UsageError
 from redrive.sandbox.shim import CONNECTION, FAILED, STARTED
 
 Serve = Callable[[socket.socket], Awaitable[None]]
-"""Serves one connected, non-blocking socket until it has ended; the socket is closed afterwards."""
+"""Takes over one connected, non-blocking socket and closes it in the end, then or later."""
 
 # Any would do, as nothing else listens in there; this one collides with no usual server.
 LOOPBACK_PORT = 42117
@@ -117,7 +118,7 @@ async def serve_loopback(
         channel: the end that is kept, as `open_channel` gives it.
         serve: awaited once for each connection, all at the same time. What it raises ends that
             connection alone.
-        n_most: connections that are served at once; one more is closed.
+        n_most: connections that are open at once; one more is closed.
     """
     served = _Served(serve, n_most)
     channel.settimeout(0)
@@ -137,6 +138,8 @@ class _Served:
     def __init__(self, serve: Serve, n_most: int) -> None:
         self._serve = serve
         self._n_most = n_most
+        # Kept alive by whoever serves, who closes the very object: that tells when one is over.
+        self._open: weakref.WeakSet[socket.socket] = weakref.WeakSet()
         self._tasks: set[asyncio.Task[None]] = set()
         self._n_connections = self._n_refused = self._n_failed = 0
         self._is_started, self._fault = False, ""
@@ -145,12 +148,13 @@ class _Served:
         """Take one packet; descriptors are owned from here on."""
         for descriptor in descriptors:
             connection = _connection(descriptor)
-            if connection is None or len(self._tasks) >= self._n_most:
+            if connection is None or not self._has_room():
                 self._n_refused += 1
                 if connection is not None:
                     connection.close()
                 continue
             self._n_connections += 1
+            self._open.add(connection)
             task = asyncio.create_task(self._run(connection))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -161,14 +165,21 @@ class _Served:
         elif data.startswith(FAILED) and not self._is_started:
             self._fault = self._fault or data[len(FAILED) :].decode("utf-8", "replace")
 
+    def _has_room(self) -> bool:
+        for connection in tuple(self._open):
+            if connection.fileno() < 0:
+                self._open.discard(connection)
+        return len(self._open) < self._n_most
+
     async def _run(self, connection: socket.socket) -> None:
-        with connection:
-            try:
-                await self._serve(connection)
-            except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
-                raise
-            except BaseException:  # noqa: BLE001 - one connection's end must not end the others
-                self._n_failed += 1
+        try:
+            await self._serve(connection)
+        except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
+            connection.close()
+            raise
+        except BaseException:  # noqa: BLE001 - one connection's end must not end the others
+            connection.close()
+            self._n_failed += 1
 
     async def close(self) -> None:
         """Let what is being served end, as its other side has; then end it."""

@@ -91,8 +91,8 @@ class Shim:
         """Run the command to its end, and hand on connections meanwhile; give its exit status."""
         signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        for number in FORWARDED:
-            signal.signal(number, self._forward)
+        for forwarded in FORWARDED:
+            signal.signal(forwarded, self._forward)
         # Before the command may end this process.
         self._channel.send(STARTED)
         self._channel.settimeout(0)

@@ -6,7 +6,7 @@ from types import FrameType, ModuleType
 import pytest
 
 import redrive
-from redrive.capture.agent_code import AgentCode, find_root, find_roots, is_typed_in
+from redrive.capture.agent_code import AgentCode, find_root, find_roots, is_machinery, is_typed_in
 
 
 def touch(path: Path) -> Path:
@@ -91,6 +91,33 @@ def test_the_roots_are_those_of_the_main_script_and_of_the_caller(
     frame = frame_of(touch(tmp_path / "two" / "lib.py"))
     assert find_roots(frame) == (tmp_path / "one", tmp_path / "two")
     assert find_roots(None) == (tmp_path / "one",)
+
+
+def test_an_installed_package_that_calls_is_the_agent_and_its_neighbours_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))
+    folder = Path(sysconfig.get_path("purelib"))
+    roots = find_roots(frame_of(folder / "my_agent" / "deep" / "main.py"))
+    assert roots == (folder.resolve() / "my_agent",)
+    is_own = AgentCode(roots)
+    assert is_own(str(folder / "my_agent" / "tools.py"))
+    assert not is_own(str(folder / "my_agent_two" / "tools.py"))
+    assert not is_own(str(folder / "my_agent" / "site-packages" / "lib.py"))
+
+
+def test_an_installed_agent_may_be_a_single_file() -> None:
+    folder = Path(sysconfig.get_path("purelib"))
+    is_own = AgentCode(find_roots(frame_of(folder / "my_agent.py")))
+    assert is_own(str(folder / "my_agent.py"))
+    assert not is_own(str(folder / "other.py"))
+
+
+def test_the_standard_library_and_redrive_are_machinery_and_installed_packages_are_not() -> None:
+    assert is_machinery(redrive.__file__)
+    assert is_machinery(sysconfig.get_path("stdlib") + "/queue.py")
+    assert not is_machinery(sysconfig.get_path("purelib") + "/lib.py")
+    assert not is_machinery(sysconfig.get_path("stdlib") + "/site-packages/lib.py")
 
 
 def test_a_main_script_of_the_environment_is_no_root(monkeypatch: pytest.MonkeyPatch) -> None:

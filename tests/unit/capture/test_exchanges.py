@@ -36,6 +36,7 @@ def facts(data: bytes, wire: Wire = WIRE, api: str = "openai.chat", **options: A
         ("POST", "https://a/v1/messages/count_tokens", None),
         ("GET", "https://a/v1/chat/completions", None),
         ("POST", "https://a/v1/embeddings", None),
+        ("POST", "https://a/v1/threads/t1/messages", None),
     ],
 )
 def test_the_path_names_the_api(method: str, url: str, api: str | None) -> None:

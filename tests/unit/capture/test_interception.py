@@ -37,7 +37,10 @@ class Project:
         self.write("main.py", PREAMBLE + textwrap.dedent(text))
         done = subprocess.run(
             [sys.executable, "-W", "ignore", *options, str(self.root / "main.py")],
-            env={**os.environ, "PYTHONPATH": f"{ROOT}:{self.root / 'site-packages'}"},
+            env={
+                **os.environ,
+                "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}:{self.root / 'site-packages'}",
+            },
             capture_output=True,
             text=True,
             timeout=120,
@@ -90,7 +93,7 @@ def act():
         own.random(), own.twice(), r.Random(1).gauss(0, 1), r.getrandbits(9), r.randbytes(2),
         uuid.uuid1(), uuid4(), secrets.token_hex(4), secrets.token_bytes(4), secrets.choice("ab"),
         secrets.token_urlsafe(4), secrets.randbelow(9), secrets.randbits(9),
-        os.urandom(4), urandom(4), os.getrandom(4),
+        os.urandom(4), urandom(4), *(os.getrandom(4) for _ in range(hasattr(os, "getrandom"))),
     ]
 """
 EXPECTED = [
@@ -106,7 +109,7 @@ EXPECTED = [
     "random.getrandbits(9)", "random.randbytes(2)", "uuid.uuid1", "uuid.uuid4",
     "secrets.token_hex(4)", "secrets.token_bytes(4)", "secrets.choice(len=2)",
     "secrets.token_urlsafe(4)", "secrets.randbelow(9)", "secrets.randbits(9)", "os.urandom(4)",
-    "os.urandom(4)", "os.getrandom(4)",
+    "os.urandom(4)", *(["os.getrandom(4)"] if hasattr(os, "getrandom") else []),
 ]  # fmt: skip
 
 
@@ -425,7 +428,7 @@ print(len(backend.reads))
 """
     done = subprocess.run(
         [sys.executable, "-c", text],
-        env={**os.environ, "PYTHONPATH": f"{ROOT}:{project.root / 'site-packages'}"},
+        env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}:{project.root / 'site-packages'}"},
         capture_output=True,
         text=True,
         timeout=60,
@@ -490,6 +493,20 @@ def test_only_what_is_asked_for_is_intercepted_and_whose_code_counts_can_be_said
         with intercept(backend, ["random"], roots=[]):
             random.random()
         print(backend.names)
+    """)
+    assert out == "['time.time']\n"
+
+
+def test_the_machinery_is_never_the_agent_whatever_a_rule_says(project: Project) -> None:
+    out = project.run("""
+        import queue, time
+        backend = ReadingBackend()
+        with intercept(backend, is_agent_code=lambda name: True):
+            time.time()
+            try:
+                queue.Queue().get(timeout=0.01)
+            except queue.Empty:
+                print(backend.names)
     """)
     assert out == "['time.time']\n"
 

@@ -423,30 +423,49 @@ def test_a_call_whose_answer_may_be_among_garbage_has_no_known_result():
     assert connection.reporter.notes("damage")[0]["bytes"] == 70_000_000
 
 
-def test_a_recorder_that_is_fail_closed_is_heard():
-    connection = Connection()
+def test_a_recorder_that_must_not_fail_is_heard():
+    connection = Connection(is_fail_closed=True)
     connection.reporter.error = StoreError("disk full")
     with pytest.raises(StoreError):
         connection.client(call(1, "a"))
+    with pytest.raises(StoreError):
+        connection.observer.closed("over")
 
 
-def test_another_fault_of_the_recorder_does_not_reach_the_client():
+@pytest.mark.parametrize("error", [StoreError("disk full"), RuntimeError("a fault of ours")])
+def test_a_recorder_that_fails_does_not_reach_the_client(error: Exception):
     connection = Connection()
-    connection.reporter.error = RuntimeError("a fault of ours")
-    connection.client(call(1, "a"))
-    assert "a fault of ours" in connection.reporter.notes("damage")[0]["reason"]
+    connection.reporter.error = error
+    connection.client(call(1, "a"), request(2, "tools/list"))
+    connection.server(result(1, content=[]), result(2, tools=[]), b"garbage")
+    connection.observer.closed("over")
+    assert connection.reporter.told == []
 
 
 # --- exchanges that stand alone ----------------------------------------------------------------
 def test_equal_ids_of_different_exchanges_are_different_requests():
     connection = Connection()
     connection.client(call(1, "a"), scope="x1")
-    connection.client(call(1, "b"), scope="x2")
+    (identity,) = connection.observer.from_client(json.dumps(call(1, "b")).encode(), "x2")
     connection.server(result(1, content=text("a")), scope="x1")
-    connection.observer.abandoned("x2", "the client closed its side")
+    connection.observer.gave_up([identity], "the client closed its side")
     assert [entry[:3] for entry in connection.reporter.calls()[2:]] == [
         ("returned", "a", b'{"content": [{"type": "text", "text": "a"}]}'),
         ("raised", "b", "Cancelled"),
+    ]
+
+
+def test_requests_whose_exchange_failed_are_lost_and_answered_ones_are_not():
+    connection = Connection()
+    first = connection.observer.from_client(json.dumps([call(1, "a"), call(2, "b")]).encode(), "x")
+    connection.server(result(1, content=[]), scope="x")
+    connection.observer.lost(first, "HTTP error", "status 500")
+    connection.client(call(3, "c"), request(4, "ping"), scope="x")
+    connection.client(call(3, "d"), scope="y")
+    connection.observer.lost_all("x", "ConnectionClosed", "the session was ended")
+    assert [entry[:3] for entry in connection.reporter.calls() if entry[0] == "raised"] == [
+        ("raised", "b", "HTTP error"),
+        ("raised", "c", "ConnectionClosed"),
     ]
 
 

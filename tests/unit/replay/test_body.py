@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from redrive.replay.body import remove_values, replace_value
+from redrive.replay.body import has_member, remove_values, replace_value
 
 
 @pytest.mark.parametrize(
@@ -40,6 +40,16 @@ def test_a_text_value_is_written_as_json() -> None:
 def test_what_is_no_single_json_object_is_refused(body: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         replace_value(body, "a", 0)
+
+
+@pytest.mark.parametrize(("key", "is_there"), [("a", True), ("b", False), ("c", False)])
+def test_a_member_is_there_at_the_top_level_alone(key: str, is_there: bool) -> None:
+    assert has_member('{"a": {"b": 1}}', key) is is_there
+
+
+def test_a_member_is_looked_for_in_a_whole_object_alone() -> None:
+    with pytest.raises(ValueError, match="more than one JSON value"):
+        has_member('{"a": 1} x', "a")
 
 
 @pytest.mark.parametrize(

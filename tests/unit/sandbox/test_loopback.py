@@ -33,6 +33,7 @@ def receive(act: Callable[[socket.socket], object], **options: object) -> Loopba
             if data == b"fail":
                 raise SystemError("of the server")
             await loop.sock_sendall(sock, data)
+        sock.close()
 
     with open_channel() as (ours, theirs):
 
