@@ -5,11 +5,14 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec import Raw
 
 from redrive.capture.ports import Outcome
-from redrive.replay.rerun_exchange import What
-from redrive.replay.rerun_items import Lack
+from redrive.replay.rerun import start, step
+from redrive.replay.rerun_exchange import AskExchange, Differs, What
+from redrive.replay.rerun_items import Lack, RecordedFlow, RerunRecord
 from tests.recorded import asks, chat_answer, chat_body, said
 from tests.rerun_agents import BrokenError, Seams, record_agent
 
@@ -200,12 +203,16 @@ def test_arguments_that_the_harness_changed_are_what_is_found_again():
 def test_a_call_that_never_ended_is_a_gap_where_it_is_made_again():
     def agent(seams: Seams) -> None:
         ask(seams, "x", answer=chat_answer("", asks("c1", "lookup", "{}")))
-        seams.backend.begin_call("lookup", "pure", b"{}", is_unsafe=False)
-        seams.backend.begin_call("own", "pure", b'{"a": 1}', is_unsafe=False)
+        seams.backend.begin_call("lookup", "pure", Raw(b"{}"), is_unsafe=False)
 
+    def own(seams: Seams) -> None:
+        seams.backend.begin_call("own", "pure", Raw(b'{"a": 1}'), is_unsafe=False)
+
+    for killed in (agent, own):
+        session = record_agent(killed, is_ended=False)
+        again = session.rerun(killed)
+        assert (again.found.what, again.found.reason) == (What.UNSERVABLE, Lack.NO_RESULT.value)
     session = record_agent(agent, is_ended=False)
-    again = session.rerun(agent)
-    assert (again.found.what, again.found.reason) == (What.UNSERVABLE, Lack.NO_RESULT.value)
     assert session.rerun(lambda seams: ask(seams, "x")).line == "identical"
 
 
@@ -213,7 +220,7 @@ def test_a_result_without_a_json_form_is_a_gap():
     def agent(seams: Seams) -> None:
         ask(seams, "x", answer=chat_answer("", asks("c1", "lookup", "{}")))
         for tool in ("lookup", "own"):
-            observer = seams.backend.begin_call(tool, "pure", b"{}", is_unsafe=False)
+            observer = seams.backend.begin_call(tool, "pure", Raw(b"{}"), is_unsafe=False)
             observer.returned_unknown("DataFrame")
 
     session = record_agent(agent)
@@ -221,13 +228,11 @@ def test_a_result_without_a_json_form_is_a_gap():
 
 
 def test_a_tool_that_says_itself_that_it_failed_is_served_with_its_words():
-    from msgspec import Raw
-
     told = b'{"isError": true, "content": []}'
 
     def agent(seams: Seams) -> Any:
         ask(seams, "x", answer=chat_answer("", asks("c1", "lookup", "{}")))
-        observer = seams.backend.begin_call("lookup", "pure", b"{}", is_unsafe=False)
+        observer = seams.backend.begin_call("lookup", "pure", Raw(b"{}"), is_unsafe=False)
         if hasattr(observer, "returned"):
             observer.returned(Raw(told), is_error=True)
             return None
@@ -254,7 +259,7 @@ def test_other_http_is_served_by_what_was_sent_in_any_order():
     again = session.rerun(lambda seams: agent(seams, (b"b", b"a")))
     assert (again.line, again.value) == ("identical", [b"vector of b", b"vector of a"])
     missed = session.rerun(lambda seams: agent(seams, (b"a", b"c")))
-    assert missed.line == "main 1: request differs: POST /v1/embeddings → POST /v1/embeddings"
+    assert missed.line == "main 1: request differs at byte 0: b → c"
     left = session.rerun(lambda seams: agent(seams, (b"a",)))
     assert left.line == ("main 1: request differs: POST /v1/embeddings → POST /v1/chat/completions")
     never = session.rerun(lambda seams: seams.ask(b"q", url="https://api.example/v1/files"))
@@ -268,6 +273,17 @@ def test_other_http_that_failed_fails_again():
 
     session = record_agent(agent)
     assert session.rerun(agent).line == "identical"
+
+
+def test_other_http_that_the_recorder_cut_cannot_be_served():
+    session = record_agent(lambda seams: seams.ask(b"a", b"b", url=EMBED))
+    (other,) = session.recorded.flows["main"].others
+    cut = msgspec.structs.replace(other, lack=Lack.TRUNCATED)
+    record = RerunRecord("s", {"main": RecordedFlow("main", others=(cut,))}, is_ended=True)
+    asked = AskExchange("main", "POST", "/v1/embeddings", b"a", is_model=False)
+    _, command = step(start(record), asked)
+    assert isinstance(command, Differs)
+    assert (command.miss.what, command.miss.lack) == (What.UNSERVABLE, Lack.TRUNCATED)
 
 
 # --- where the record stops --------------------------------------------------------------------

@@ -117,7 +117,7 @@ def describe_miss(
         reason=None if miss.lack is None else miss.lack.value,
     )
     match miss.found, miss.expected:
-        case AskExchange() as ask, RecordedExchange() as item if miss.what is What.PROMPT:
+        case AskExchange() as ask, RecordedExchange() as item if item.is_at(ask.method, ask.path):
             recorded = without_added(_body_of(item, reader, read_artefact), item.added)
             return _at(plain, find_spot(recorded, without_added(ask.body, ask.added)))
         case AskCall() as ask, _:

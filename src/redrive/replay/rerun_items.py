@@ -98,6 +98,10 @@ class RecordedExchange(msgspec.Struct, frozen=True, gc=False):
         """What other HTTP is found by: it runs beside the line of work."""
         return self.method, self.path, self.body
 
+    def is_at(self, method: str, path: str) -> bool:
+        """Say whether it went to this place of a server."""
+        return (self.method, self.path) == (method, path)
+
 
 class RecordedRead(msgspec.Struct, frozen=True, gc=False):
     """One clock or PRNG read; `seq` is where its value lies."""

@@ -26,6 +26,7 @@ DONE = chat_answer("done")
         (1, 1.0, ("", 1, 1.0)),
         ({"a": 0.1 + 0.2}, {"a": 0.3}, ("/a", 0.30000000000000004, 0.3)),
         ([], {}, ("", [], {})),
+        ({"a": [1], "b": 1}, {"a": [1], "b": 2}, ("/b", 1, 2)),
     ],
 )
 def test_the_first_value_that_differs_has_a_path(expected, found, path):

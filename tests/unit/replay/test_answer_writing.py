@@ -52,6 +52,13 @@ def test_an_empty_reply_is_an_answer_that_ends_the_turn(api, is_streamed):
     assert answer.stop_reason in ("stop", "completed", "end_turn")
 
 
+@pytest.mark.parametrize("is_streamed", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("api", PARSERS)
+def test_a_reply_of_calls_alone_has_no_text(api, is_streamed):
+    answer = PARSERS[api](written(api, ModelReply(calls=CALLS), is_streamed=is_streamed).body)
+    assert (answer.text, len(answer.calls)) == ("", 3)
+
+
 def test_an_unknown_api_is_refused():
     with pytest.raises(UsageError, match=r"'other.api'"):
         written("other.api", REPLY, is_streamed=False)
