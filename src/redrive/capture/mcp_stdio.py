@@ -17,8 +17,8 @@ import select
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Protocol
 
@@ -159,29 +159,28 @@ def _wait_for(descriptor: int, event: int, timeout_ms: int | None = None) -> boo
     return bool(poll.poll(timeout_ms))
 
 
-class _Forwarding:
-    """Sends signals that this process gets on to a child, and puts the handlers back."""
+@contextmanager
+def forwarded_signals(child: "subprocess.Popen[bytes]") -> Iterator[None]:
+    """Send the signals that this process gets on to a child; in the main thread alone."""
 
-    def __init__(self, child: "subprocess.Popen[bytes]") -> None:
-        self._child = child
-        self._before: dict[int, signal.Handlers | Callable[[int, FrameType | None], object]] = {}
+    def forward(number: int, _: FrameType | None) -> None:
+        if signal.Signals(number).name not in _FROM_TERMINAL or not _in_foreground():
+            child.send_signal(number)
 
-    def __enter__(self) -> None:
-        for name in _FORWARDED:
-            number = getattr(signal, name)
-            before = signal.getsignal(number)
-            if before is not None and before is not signal.SIG_IGN:
-                self._before[number] = before  # type: ignore[assignment]
-                signal.signal(number, self._forward)
+    before = {number: signal.getsignal(number) for number in _forwarded()}
+    for number in before:
+        signal.signal(number, forward)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
-    def __exit__(self, *_: object) -> None:
-        for number, before in self._before.items():
-            signal.signal(number, before)
 
-    def _forward(self, number: int, _: FrameType | None) -> None:
-        is_ours_alone = signal.Signals(number).name not in _FROM_TERMINAL or not _in_foreground()
-        if is_ours_alone:
-            self._child.send_signal(number)
+def _forwarded() -> list[int]:
+    """List the signals to forward: those that are not ignored, nor handled outside of Python."""
+    numbers = [getattr(signal, name) for name in _FORWARDED]
+    return [n for n in numbers if signal.getsignal(n) not in (None, signal.SIG_IGN)]
 
 
 def _in_foreground() -> bool:
@@ -239,7 +238,7 @@ def relay_stdio(
     )
     child.stdin.close()
     child.stdout.close()
-    with _Forwarding(child):
+    with forwarded_signals(child):
         to_server.start()
         to_client.start()
         code = child.wait()

@@ -34,6 +34,7 @@ VERBS = {
     "shadow": ("redrive.cli.verbs.shadow", "Let a model decide again on recorded evidence."),
     "investigate": ("redrive.cli.verbs.shadow", "Audit, shadow, compare, and give the verdict."),
     "record": ("redrive.cli.verbs.record", "Record an agent, without a line of code."),
+    "mcp": ("redrive.cli.verbs.mcp", "Record the tools of an MCP server, from its client's side."),
     "rerun": ("redrive.cli.verbs.rerun", "Run an agent's own code again on what was recorded."),
     "policy": ("redrive.cli.verbs.policy", "Test a policy on history before anyone meets it."),
     "diff": ("redrive.cli.verbs.shadow", "Compare two recorded sessions, decision by decision."),

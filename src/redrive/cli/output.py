@@ -30,6 +30,7 @@ __all__ = [
     "say_lines",
     "time_left",
     "use_redactor",
+    "write_address",
     "write_bytes",
     "write_document",
     "write_json",
@@ -134,6 +135,12 @@ def say(line: str) -> None:
 def say_address(line: str) -> None:
     """Write a line with an address that redrive made itself; its token must stay readable."""
     _say(escape(line))
+
+
+def write_address(line: str) -> None:
+    """Write a line with an address that redrive made itself to stdout, at once."""
+    sys.stdout.write(escape(line) + "\n")
+    sys.stdout.flush()
 
 
 def say_lines(text: str) -> None:

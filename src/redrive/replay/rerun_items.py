@@ -188,6 +188,8 @@ class RecordedFlow:
         values: found by key.
         others: other HTTP, found by key.
         node_id: its last node, where a difference beyond its end is shown.
+        acted_ns: when it first read or derived something, where it did; the flows that a rerun
+            begins come in this order, whoever was answered first.
         is_within_call: whether it began and ended while a call of another flow ran: where that
             call is served, the flow never begins.
     """
@@ -199,6 +201,7 @@ class RecordedFlow:
     values: tuple[RecordedValue, ...] = ()
     others: tuple[RecordedExchange, ...] = ()
     node_id: str | None = None
+    acted_ns: int | None = None
     is_within_call: bool = False
 
     @cached_property

@@ -176,6 +176,7 @@ class _Flow:
     values: list[RecordedValue] = field(default_factory=list)
     others: list[RecordedExchange] = field(default_factory=list)
     places: dict[Key, int] = field(default_factory=dict)
+    acted_ns: int | None = None
 
     @property
     def segment(self) -> int:
@@ -195,6 +196,8 @@ class _Flow:
 
     def find_place(self, event: Event) -> tuple[int, int]:
         """Find segment and step of what may have been written later than it happened."""
+        if self.acted_ns is None:
+            self.acted_ns = event.ts_ns
         segment = len(self.sent_at)
         while segment and _is_after(self.sent_at[segment - 1][0], event.ts_ns):
             segment -= 1
@@ -311,6 +314,7 @@ class _Reading:
             values=tuple(flow.values),
             others=tuple(flow.others),
             node_id=flow.node_id,
+            acted_ns=flow.acted_ns,
             is_within_call=any(
                 name != flow.name and call < flow.first and flow.last < result
                 for name, call, result in self.spans

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import Any
 
+from redrive import canonical
 from redrive.reports.redact_fields import find_fields, find_logins, find_urls
 from redrive.reports.redact_json import (
     Text,
@@ -142,9 +143,9 @@ class Redactor:
 
     def _nested(self, text: str) -> str | None:
         """Redact a text that is JSON itself, by its structure; `None` where it holds no secret."""
-        data = text.encode("utf-8", "surrogatepass")
+        data = canonical.escape_surrogates(text).encode()
         redacted = self.json(data)
-        return None if redacted is data else redacted.decode("utf-8", "surrogatepass")
+        return None if redacted is data else redacted.decode()
 
     def value(self, value: Any) -> Any:
         """Redact a decoded JSON value: texts, keys, and what the keys' names say of values.

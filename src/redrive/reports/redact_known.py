@@ -14,9 +14,14 @@ __all__ = ["KnownSecrets"]
 
 _LEAST_CHARS = 8
 _MOST_CHARS = 16384
+_LEAST_SHAPED_CHARS = 12
 _LEAST_LINE_CHARS = 40  # of a private key, whose lines stand alone where its frame was cut away
 _LEAST_ENTROPY = 2.5  # as `looks_random` asks
 _WORDS = re.compile(r"[A-Za-z]+\d{0,2}(?:[-_./: ][A-Za-z]*\d{0,2})*")
+# Rules that know a secret by what stands before it, not by what it is like.
+_BY_PLACE = frozenset(
+    {"field", "phrase", "maybe", "authorization", "cookie", "login", "userinfo", "basic", "bearer"}
+)
 # Searching one text after another is faster than an alternation, up to about so many.
 _FEW = 12
 # What spells a character that could as well stand plain.
@@ -41,7 +46,7 @@ class KnownSecrets:
         """Take a secret that a rule found; give the rule that found it first."""
         first = self._rules.setdefault(secret, rule)
         for text in _pieces(secret):
-            if text not in self.secrets and _is_distinct(text):
+            if text not in self.secrets and _is_distinct(text, rule):
                 self.secrets[text] = first
                 self._pattern = self._whole = None
                 self._needles.append(_needle(text))
@@ -93,9 +98,11 @@ def _pieces(secret: str) -> Iterator[str]:
             yield line
 
 
-def _is_distinct(text: str) -> bool:
+def _is_distinct(text: str, rule: str) -> bool:
     """Say whether a text stands for nothing else: neither a word nor a number, and not short."""
     if not _LEAST_CHARS <= len(text) <= _MOST_CHARS or any(char.isspace() for char in text):
         return False
+    if rule not in _BY_PLACE and len(text) >= _LEAST_SHAPED_CHARS:
+        return True  # its prefix tells what it is
     is_mixed = any(char.isdigit() for char in text) and any(char.isalpha() for char in text)
     return is_mixed and entropy(text) >= _LEAST_ENTROPY and _WORDS.fullmatch(text) is None

@@ -40,8 +40,7 @@ def find_marks_in_body(data: bytes, redactor: Redactor) -> tuple[str, ...]:
     """
     text = data.decode("utf-8", "surrogateescape")
     documents, rest = _split(text)
-    lines = [document.encode("utf-8", "surrogateescape") for document in documents]
-    lines.append(b"[" + write_json(rest).encode() + b"]")
+    lines = [_as_line(document) for document in (*documents, rest)]
     lines += [_as_json(key, joined) for key, joined in _join(documents)]
     found = "\n".join(
         new.decode("utf-8", "surrogateescape")
@@ -119,6 +118,13 @@ def _leaves(documents: Iterable[str]) -> Iterator[tuple[tuple[str, ...], str]]:
 
 def _tells_apart(key: str, value: object) -> bool:
     return (key == "index" or key.endswith("_index")) and isinstance(value, int)
+
+
+def _as_line(document: str) -> bytes:
+    """Give a document as it lies where it is JSON, and any other text as a string of JSON."""
+    if document[:1] in ("{", "["):
+        return document.encode("utf-8", "surrogateescape")
+    return b"[" + write_json(document).encode() + b"]"
 
 
 def _as_json(key: str, text: str) -> bytes:

@@ -296,7 +296,7 @@ def test_a_terminal_s_signals_are_left_to_the_terminal(monkeypatch: pytest.Monke
             sent.append(number)
 
     monkeypatch.setattr(mcp_stdio, "_in_foreground", lambda: True)
-    with mcp_stdio._Forwarding(Child()):  # type: ignore[arg-type]
+    with mcp_stdio.forwarded_signals(Child()):  # type: ignore[arg-type]
         os.kill(os.getpid(), signal.SIGINT)
         os.kill(os.getpid(), signal.SIGHUP)
         while not sent:
