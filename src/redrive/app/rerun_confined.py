@@ -7,7 +7,6 @@ itself finds the backend in `REDRIVE_RERUN`, and is served its reads, tools and 
 """
 
 import asyncio
-import socket
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
@@ -99,14 +98,7 @@ class ConfinedRerun:
         proxy = Proxy(backend, control=control)
         try:
             agent = self._agent(command, proxy, variant)
-
-            async def serve(sock: socket.socket) -> None:
-                # The sandbox closes its socket when this returns; the proxy owns the copy.
-                own = sock.dup()
-                own.settimeout(0)
-                await proxy.serve_connection(own)
-
-            ended = await self._run_until(agent, AgentServer(serve), stop)
+            ended = await self._run_until(agent, AgentServer(proxy.serve_connection), stop)
         finally:
             await proxy.close()
         result = ended.result
