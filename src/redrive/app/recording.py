@@ -110,7 +110,7 @@ class Recording:
             names = self._stack.enter_context(held).names
         for name in sorted(set(options.intercepted) - names):
             tell(f"{session_id}: reads of {name} cannot be intercepted in this interpreter")
-        started = self._describe(names)
+        started = self._describe(session_id, names)
         fingerprint = {**_engine_of_proxy(), **options.engine}.get("fingerprint")
         backend = RecordingBackend(
             self._open(session_id),
@@ -144,7 +144,7 @@ class Recording:
         _list(session_id)
         return recorder
 
-    def _describe(self, names: Iterable[str]) -> SessionStarted:
+    def _describe(self, session_id: str, names: Iterable[str]) -> SessionStarted:
         """Say what is known of the whole session, and on what it rests."""
         options = self._options
         seen = captured_by(names)
@@ -157,6 +157,7 @@ class Recording:
         manifest = _manifest(options.roots, engine)
         return SessionStarted(
             task=options.task,
+            format_id=session_id.partition(":")[2],
             agent=self._agent,
             basis="vouched" if is_vouched else "intercepted",
             captures=captures,
