@@ -112,9 +112,11 @@ class Redactor:
         data = b"\n".join(lines)
         shaped = {bisect_right(starts, place) - 1 for place in find_prefixes(data)}
         placed = {bisect_right(starts, place) - 1 for place in find_suspects(data)}
+        known = self._known
+        needles = () if known is None else known.needles_in(data)
         for number, line in enumerate(lines):
             is_shaped = number in shaped or b"\\u00" in line
-            is_known = self._known is not None and self._known.may_be_in(line)
+            is_known = known is not None and known.may_be_in(line, needles)
             if is_shaped or is_known or number in placed:
                 yield self._json(line, is_shaped=is_shaped)
             else:

@@ -6,7 +6,7 @@ alone in the next is found there too, and its marks name the rule that found it 
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from redrive.reports.redact_rules import Span, entropy
 
@@ -52,13 +52,22 @@ class KnownSecrets:
                 self._needles.append(_needle(text))
         return first
 
-    def may_be_in(self, data: bytes) -> bool:
-        """Say whether JSON or text could hold one of them, spelled in whatever way."""
+    def needles_in(self, data: bytes) -> list[bytes]:
+        """List pieces of known secrets that bytes hold, for `may_be_in` to look for in a part."""
+        return [needle for needle in self._needles if needle in data]
+
+    def may_be_in(self, data: bytes, needles: Sequence[bytes]) -> bool:
+        """Say whether JSON or text could hold a known secret, spelled in whatever way.
+
+        Args:
+            data: what could hold one.
+            needles: those that it can hold at most; see `needles_in`.
+        """
         if not self.secrets:
             return False
         if _SPELLED.search(data) is not None:
             return True
-        return any(needle in data for needle in self._needles)
+        return any(needle in data for needle in needles)
 
     def is_in(self, data: bytes) -> bool:
         """Say whether JSON or text holds one of them, spelled plainly or as JSON spells it."""

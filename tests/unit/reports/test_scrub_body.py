@@ -5,7 +5,7 @@ import json
 import pytest
 
 from redrive.reports.redact import Redactor
-from redrive.reports.scrub_body import find_marks_in_body, mark_body
+from redrive.reports.scrub_body import find_marks_in_body, is_mark_body, mark_body
 from tests.planted_secrets import chat_stream, message_stream, plant
 
 SECRET = "gh" + "p_" + "Fake0" * 8
@@ -86,6 +86,12 @@ def test_what_takes_a_body_s_place_names_the_marks_and_nothing_else():
     (mark,) = marks(f'{{"a":"{SECRET}"}}'.encode())
     stored = mark_body([mark, mark], 42)
     assert json.loads(stored) == {"redacted": {"bytes": 42, "marks": [mark]}}
+    assert is_mark_body(stored)
+    assert not is_mark_body(stored.replace(mark.encode(), SECRET.encode()))
+    assert not is_mark_body(stored[:-1] + f',"x":"{SECRET}"}}'.encode())
+    twice = stored.replace(b'"marks":', f'"marks":["{SECRET}"],"marks":'.encode())
+    assert not is_mark_body(twice)
+    assert not is_mark_body(b"{}")
 
 
 def test_every_planted_secret_is_found_in_pieces():
