@@ -56,8 +56,9 @@ from redrive.replay.rerun_items import (
 )
 
 HARNESS_CALL, HARNESS_RESULT, HTTP_EXCHANGE = "harness.call", "harness.result", "http.exchange"
-SEAMLESS = frozenset({None, "request"})
-"""Where a result was seen that no rerun can serve: in the next request, or we do not know where."""
+SERVED_SEAMS = frozenset({"tool"})
+"""Where a result was seen that a rerun can serve there: the tool's own function. Not at an MCP
+proxy and in a hook, which pass on what others do, and not in the next request."""
 
 _KINDS = (
     Kind.MODEL_REQUEST,
@@ -92,14 +93,14 @@ def read_rerun(index: SessionIndex, reader: EventReader) -> RerunRecord:
 
 
 def find_seamless(index: SessionIndex, reader: EventReader) -> tuple[str, ...]:
-    """Name the tools whose results were not recorded at a seam, in order of appearance."""
+    """Name the tools that cannot be served where they run, in order of appearance."""
     tools: dict[str, None] = {}
     names: dict[str, str] = {}
     for event in reader.read_events(index.seqs_of(Kind.TOOL_CALL, Kind.TOOL_RESULT)):
         payload: Any = payload_of(event)
         if isinstance(payload, ToolCall):
             names[event.call_id or ""] = payload.tool
-        elif payload.seam in SEAMLESS:
+        elif payload.seam not in SERVED_SEAMS:
             tools[names.get(event.call_id or "") or payload.tool or "an unnamed tool"] = None
     return tuple(tools)
 

@@ -523,6 +523,25 @@ def test_a_served_answer_without_a_body_has_none(method: str, status: int) -> No
     assert body_of(answer) == b""
 
 
+@pytest.mark.parametrize("outcome", [Outcome.CUT, Outcome.CANCELLED])
+def test_a_served_answer_that_was_cut_breaks_off_after_its_bytes(outcome: Outcome) -> None:
+    served = ServedAnswer(200, (("content-type", "text/event-stream"),), b"data: ha", outcome)
+    answer, _, talks = exchange_with(
+        lambda p: request(p), backend=MemoryBackend(serve=lambda _: served, is_serving=True)
+    )
+    assert b"content-length: 9\r\n" in answer  # one more than there is
+    assert body_of(answer) == b"data: ha"
+    assert not talks
+
+
+def test_a_served_failure_breaks_the_connection_without_an_answer() -> None:
+    served = ServedAnswer(0, (), b"", Outcome.FAILED, "ConnectError")
+    answer, _, talks = exchange_with(
+        lambda p: request(p), backend=MemoryBackend(serve=lambda _: served, is_serving=True)
+    )
+    assert (answer, talks) == (b"", [])
+
+
 @pytest.mark.parametrize("headers", [[], [b"X-Redrive-Recorded: 1"]])
 def test_a_rerun_never_asks_an_upstream(headers: list[bytes]) -> None:
     answer, backend, talks = exchange_with(
