@@ -25,13 +25,9 @@ from redrive.record.event import (
     raw_of,
 )
 from redrive.record.session import MemoryReader, build_index
+from redrive.replay.rerun_bytes import path_of, without_added
 from redrive.replay.rerun_items import Ending, Lack, RecordedFlow, RerunRecord
-from redrive.replay.rerun_record import (
-    find_seamless,
-    path_of,
-    read_rerun,
-    without_added,
-)
+from redrive.replay.rerun_record import find_seamless, read_rerun
 
 HERE = Source("", 0, 0)
 _KINDS = {
