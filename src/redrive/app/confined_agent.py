@@ -44,10 +44,11 @@ from redrive.sandbox.wiring import Wiring
 
 # Software development kits refuse to start without one; none of these is worth anything.
 NO_KEY = "redrive"
-KEY_VARIABLES = (
-    *("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "AZURE_OPENAI_API_KEY", "GEMINI_API_KEY"),
-    *("GOOGLE_API_KEY", "MISTRAL_API_KEY", "GROQ_API_KEY", "OPENROUTER_API_KEY"),
+_KEY_OWNERS = (
+    *("OPENAI", "ANTHROPIC", "AZURE_OPENAI", "GEMINI"),
+    *("GOOGLE", "MISTRAL", "GROQ", "OPENROUTER"),
 )
+KEY_VARIABLES = tuple(f"{owner}_API_KEY" for owner in _KEY_OWNERS)
 AGENT_LIMITS = Limits(
     cpu_s=900,
     # A reservation, not memory in use: JavaScript engines reserve far more than they touch.

@@ -523,23 +523,21 @@ def test_a_served_answer_without_a_body_has_none(method: str, status: int) -> No
     assert body_of(answer) == b""
 
 
-@pytest.mark.parametrize("outcome", [Outcome.CUT, Outcome.CANCELLED])
-def test_a_served_answer_that_was_cut_breaks_off_after_its_bytes(outcome: Outcome) -> None:
-    served = ServedAnswer(200, (("content-type", "text/event-stream"),), b"data: ha", outcome)
-    answer, _, talks = exchange_with(
-        lambda p: request(p), backend=MemoryBackend(serve=lambda _: served, is_serving=True)
+@pytest.mark.parametrize("is_last", [True, False])
+def test_a_recorded_answer_that_was_cut_is_cut_again_where_it_was(is_last: bool) -> None:
+    served = ServedAnswer(200, (("content-length", "99"),), b"hal", outcome=Outcome.CUT)
+    answer, _, _ = exchange_with(
+        lambda p: request(p, is_last=is_last), backend=MemoryBackend(serve=lambda _: served)
     )
-    assert b"content-length: 9\r\n" in answer  # one more than there is
-    assert body_of(answer) == b"data: ha"
-    assert not talks
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert body == b"hal"
+    assert b"content-length: 4" in head
 
 
-def test_a_served_failure_breaks_the_connection_without_an_answer() -> None:
-    served = ServedAnswer(0, (), b"", Outcome.FAILED, "ConnectError")
-    answer, _, talks = exchange_with(
-        lambda p: request(p), backend=MemoryBackend(serve=lambda _: served, is_serving=True)
-    )
-    assert (answer, talks) == (b"", [])
+def test_where_no_answer_was_recorded_the_connection_ends_without_one() -> None:
+    served = ServedAnswer(0, (), b"", outcome=Outcome.FAILED)
+    answer, _, _ = exchange_with(request, backend=MemoryBackend(serve=lambda _: served))
+    assert answer == b""
 
 
 @pytest.mark.parametrize("headers", [[], [b"X-Redrive-Recorded: 1"]])
@@ -664,6 +662,10 @@ async def fail(body: bytes) -> bytes:
     raise ValueError("secret detail")
 
 
+async def refuse(body: bytes) -> bytes:
+    raise UsageError("no such message")
+
+
 @pytest.mark.parametrize(
     ("path", "method", "status", "body"),
     [
@@ -672,13 +674,14 @@ async def fail(body: bytes) -> bytes:
         ("/mcp", "POST", 404, None),
         ("", "POST", 404, None),
         ("/fail", "POST", 500, None),
+        ("/refuse", "POST", 400, None),
     ],
 )
 def test_control_routes_take_posts_below_the_token(
     path: str, method: str, status: int, body: bytes | None
 ) -> None:
     faults: list[str] = []
-    control = {"mcp/call": double, "fail": fail}
+    control = {"mcp/call": double, "fail": fail, "refuse": refuse}
 
     def raw(proxy: Proxy) -> bytes:
         ours = proxy.path_for("redrive") + path
