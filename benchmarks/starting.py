@@ -29,7 +29,7 @@ _FURTHER = {
     "diff": ("absent", "other"),
     "policy": ("list",),
     "redact": ("absent",),
-    "record": ("--", "true"),
+    "record": ("--model", "absent", "--", "true"),
     "rerun": ("absent", "--", "true"),
     "mcp": ("--", "true"),
 }
