@@ -14,6 +14,8 @@ from redrive.capture.ports import ServedResult
 class Reporter:
     """A reporter in memory; `told` holds a tuple per report, `error` is raised instead of one."""
 
+    is_serving = False
+
     def __init__(self) -> None:
         self.told: list[tuple[Any, ...]] = []
         self.error: Exception | None = None

@@ -1,33 +1,37 @@
 """Decides where what an MCP proxy sees is kept: with the agent's own session, or by itself.
 
-Knows both ways. Must not know the protocol, nor how messages travel. Recording never changes what
-the agent sees: where nothing can be kept, the proxy passes on, and its operator is told.
+Knows the three ways: a recorder that runs (`redrive record`), a rerun that serves, a session of its
+own. Must not know the protocol, nor how messages travel. Recording never changes what the agent
+sees: where nothing can be kept, the proxy passes on, and its operator is told.
 
 Source: issue 4 §3, §7.
 """
 
 import re
-import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 from msgspec import Raw
 
+from redrive.app.recorder_opening import RecorderOptions, new_session_id, open_recorder
 from redrive.capture.mcp import Reporter
-from redrive.capture.ports import CallObserver, RecordingFault
+from redrive.capture.ports import CallObserver
 from redrive.capture.recorder import Recorder
-from redrive.capture.recording import FORMAT, VERSION, RecordingBackend
+from redrive.capture.recording import RecordingBackend
+from redrive.capture.remote import RemoteBackend
 from redrive.errors import RedriveError, StoreError
-from redrive.record.event import SessionStarted
-from redrive.stores.recording import open_journal
+from redrive.record.event import SessionStarted, raw_of
 
 RECORDER_VARIABLE = "REDRIVE_RECORDER"
-_ID_CHARS = re.compile(r"[^A-Za-z0-9._-]+")
-_CLASSES = ("context", "sampling", "clock", "prng", "environment")
+RERUN_VARIABLE = "REDRIVE_RERUN"
+REMOTE_TIMEOUT_S = 10.0
+"""How long the recorder may take to answer before the agent goes on without it."""
+_NO_NAME_CHARS = re.compile(r"[^A-Za-z0-9._-]+")
+_NOT_CAPTURED = ("context", "sampling", "clock", "prng", "environment")
 
 
 class McpRecording(msgspec.Struct, frozen=True):
@@ -36,23 +40,31 @@ class McpRecording(msgspec.Struct, frozen=True):
     Attributes:
         server: the name that the user gave the server.
         effects: tool → effect class, as declared.
-        is_fail_closed: whether the agent must not go on unrecorded.
+        recorder: how a session of its own is kept; fail-closed holds for every way.
     """
 
     server: str
     effects: Mapping[str, str] = {}
-    is_fail_closed: bool = False
+    recorder: RecorderOptions = RecorderOptions()
 
 
-class Recorded(Protocol):
-    """Where observations go; `session_id` is empty where that is not known here."""
+class Recorded:
+    """A place where observations go.
 
-    session_id: str
-    reporter: Reporter
+    Attributes:
+        reporter: who is told.
+        session_id: of a session of its own; else empty.
+    """
+
+    def __init__(self, reporter: Reporter, session_id: str = "") -> None:
+        self.reporter = reporter
+        self.session_id = session_id
 
     def end(self, status: str) -> None:
-        """Say how the server ended."""
-        ...
+        """Say how the server ended; the agent's session does not end with it."""
+
+    def close(self) -> None:
+        """Close the place."""
 
 
 @contextmanager
@@ -66,50 +78,71 @@ def recorded_mcp(
 
     Args:
         recording: what is recorded.
-        environment: where a running recorder is named.
-        find_store: says where the store lies; asked only where there is no recorder.
+        environment: where a running recorder, or a rerun, is named.
+        find_store: says where the store lies; asked only where there is neither.
         say: tells the operator one line.
 
     Raises:
         RedriveError: nothing can be kept, and the recording is fail-closed.
     """
-    url = environment.get(RECORDER_VARIABLE)
+    is_fail_closed = recording.recorder.is_fail_closed
     try:
-        opened = _open_remote(url, recording, say) if url else _open_own(recording, find_store, say)
+        place = _open_place(recording, environment, find_store, say)
     except RedriveError as error:
-        if recording.is_fail_closed:
+        if is_fail_closed:
             raise
         say(f"not recorded: {error.message}")
-        opened = _Unrecorded()
+        place = Recorded(_Nobody())
     try:
-        yield opened
+        yield place
     finally:
-        opened.close()
+        try:
+            place.close()
+        except StoreError as error:  # with fail-closed; the server has ended already
+            say(f"the recording's end is not stored: {error.message}")
 
 
-class _Opened:
-    """A place that is open."""
+def _open_place(
+    recording: McpRecording,
+    environment: Mapping[str, str],
+    find_store: Callable[[], Path],
+    say: Callable[[str], None],
+) -> Recorded:
+    rerun, recorder = environment.get(RERUN_VARIABLE), environment.get(RECORDER_VARIABLE)
+    if rerun:
+        return Recorded(RemoteBackend(rerun))
+    if recorder:
+        fails_open = not recording.recorder.is_fail_closed
+        remote = RemoteBackend(
+            recorder, fails_open=fails_open, timeout_s=REMOTE_TIMEOUT_S, on_fault=say
+        )
+        return Recorded(remote)
+    return _OwnSession(recording, find_store(), environment, say)
 
-    session_id = ""
 
-    def __init__(self, reporter: Reporter) -> None:
-        self.reporter = reporter
-
-    def end(self, status: str) -> None:
-        """Say how the server ended; a session of the agent's own does not end with it."""
-
-    def close(self) -> None:
-        """Close the place."""
-
-
-class _Own(_Opened):
+class _OwnSession(Recorded):
     """A session that holds nothing but what passed the proxy."""
 
-    def __init__(self, recorder: Recorder, backend: RecordingBackend) -> None:
-        super().__init__(backend)
-        self.session_id = recorder.session_id
-        self._recorder = recorder
-        self._backend = backend
+    def __init__(
+        self,
+        recording: McpRecording,
+        path: Path,
+        environment: Mapping[str, str],
+        say: Callable[[str], None],
+    ) -> None:
+        name = _NO_NAME_CHARS.sub("-", f"mcp-{recording.server}").strip("-")
+        self._recorder: Recorder = open_recorder(
+            path, new_session_id(name), recording.recorder, say, environment
+        )
+        self._backend = RecordingBackend(
+            self._recorder,
+            self._recorder.session_id,
+            _describe(recording),
+            now_ns=time.time_ns,
+            by_context=False,
+            on_fault=say,
+        )
+        super().__init__(self._backend, self._recorder.session_id)
 
     def end(self, status: str) -> None:
         """Say how the server ended."""
@@ -120,58 +153,24 @@ class _Own(_Opened):
         self._recorder.close()
 
 
-def _open_own(
-    recording: McpRecording, find_store: Callable[[], Path], say: Callable[[str], None]
-) -> _Own:
-    agent = f"mcp:{recording.server}"
-    path = find_store()
-
-    def on_fault(fault: RecordingFault) -> None:
-        say(f"nothing is recorded any more: {fault.message}; {fault.n_lost} events are lost")
-
-    recorder = Recorder(
-        lambda: open_journal(path, new_session_id(agent), FORMAT, VERSION),
-        on_fault=on_fault,
-        is_fail_closed=recording.is_fail_closed,
-    )
-    started = SessionStarted(
-        agent=agent,
-        format_id=FORMAT,
+def _describe(recording: McpRecording) -> SessionStarted:
+    return SessionStarted(
+        agent=f"mcp:{recording.server}",
         tools=dict(recording.effects),
-        captures={"tool_results": "captured"} | dict.fromkeys(_CLASSES, "not_captured"),
+        captures={"tool_results": "captured"} | dict.fromkeys(_NOT_CAPTURED, "not_captured"),
         basis="intercepted",
+        environment=raw_of({"recorded_by": "mcp"}),
     )
-    backend = RecordingBackend(
-        recorder,
-        recorder.session_id,
-        started,
-        now_ns=time.time_ns,
-        by_context=False,
-        on_fault=say,
-    )
-    return _Own(recorder, backend)
 
 
-def _open_remote(url: str, recording: McpRecording, say: Callable[[str], None]) -> _Opened:
-    raise StoreError("no recorder in another process yet")
+class _Nobody:
+    """Is told, and keeps nothing; see `Reporter`."""
 
-
-def new_session_id(agent: str) -> str:
-    """Make an id for a new session of an agent: its name, the time in UTC, six random digits."""
-    name = _ID_CHARS.sub("-", agent).strip("-") or "agent"
-    now = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
-    return f"{FORMAT}:{name}-{now}-{secrets.token_hex(3)}"
-
-
-class _Unrecorded(_Opened):
-    """Keeps nothing; see `Reporter`."""
-
-    def __init__(self) -> None:
-        super().__init__(self)
+    is_serving = False
 
     def begin_call(
         self,
-        tool: str,  # noqa: ARG002 - port
+        tool: str,  # noqa: ARG002 - the port's
         effect: str,  # noqa: ARG002
         arguments: Raw,  # noqa: ARG002
         *,
@@ -179,13 +178,13 @@ class _Unrecorded(_Opened):
         seam: str = "tool",  # noqa: ARG002
     ) -> CallObserver:
         """Take a call, and keep nothing of it."""
-        return _UnrecordedCall()
+        return _NobodysCall()
 
     def note(self, name: str, fields: Mapping[str, Any], call_id: str | None = None) -> None:
         """Take a note, and keep nothing of it."""
 
 
-class _UnrecordedCall:
+class _NobodysCall:
     def returned(self, result: Raw, *, is_error: bool = False) -> None:
         """Take a result."""
 

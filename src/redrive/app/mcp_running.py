@@ -114,7 +114,7 @@ def _observer(recording: McpRecording, reporter: Reporter) -> McpObserver:
         recording.server,
         reporter,
         recording.effects,
-        is_fail_closed=recording.is_fail_closed,
+        is_fail_closed=recording.recorder.is_fail_closed,
     )
 
 

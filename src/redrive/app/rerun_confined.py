@@ -20,6 +20,7 @@ from redrive.app.confined_agent import (
     Variation,
     run_agent_async,
 )
+from redrive.app.recording import RERUN_VARIABLE
 from redrive.app.rerun_serving import CommandEnd
 from redrive.capture.agent_code import find_root
 from redrive.capture.manifest import digest_code
@@ -32,7 +33,6 @@ from redrive.compare.rerun_document import Variant
 from redrive.sandbox.bubblewrap import probe
 from redrive.sandbox.loopback import LOOPBACK_ORIGIN
 
-RERUN_VARIABLE = "REDRIVE_RERUN"
 _POLL_S = 0.1
 _GRACE_S = 5.0
 _SHOWN_CHARS = 500

@@ -17,45 +17,59 @@ Source: Model Context Protocol 2024-11-05 to 2026-07-28; DESIGN.md §3.
 """
 
 import threading
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from msgspec import Raw
 
 from redrive import canonical
 from redrive.audit.effects import Effect, parse_effect
 from redrive.capture.json_members import NOTHING, find_members, is_true, text_in
+from redrive.capture.mcp_answers import (
+    CANCELLED,
+    CLOSED,
+    NOT_SERVED,
+    RPC_ERROR,
+    answer_served,
+    join,
+    refuse,
+)
 from redrive.capture.mcp_calls import Call, Calls
 from redrive.capture.mcp_listing import describe, describe_listing
 from redrive.capture.mcp_messages import Id, Message, Shape, id_of, parse_messages
+from redrive.capture.mcp_notes import Notes, Side
 from redrive.capture.ports import CallObserver, ServedResult
 from redrive.errors import StoreError
 
 SEAM = "mcp"
-MAX_DAMAGE_NOTES = 100
 MAX_PENDING = 10_000
-_MAX_METHODS = 100
-_META_VERSION = "io.modelcontextprotocol/protocolVersion"
-_META_SERVER = "io.modelcontextprotocol/serverInfo"
-_META_CLIENT = "io.modelcontextprotocol/clientInfo"
 # What is asked on the way to a call, and tells nothing of it.
 _PLUMBING = frozenset(
     {"ping", "logging/setLevel", "tasks/get", "tasks/list", "tasks/cancel", "subscriptions/listen"}
 )
 
 
-class Side(StrEnum):
-    """Who sent a message."""
+class Seen(NamedTuple):
+    """What a message was.
 
-    CLIENT = "client"
-    SERVER = "server"
+    Attributes:
+        requests: ids of the requests in it.
+        answer: goes back to the client, and the message goes nowhere; empty: nothing goes back.
+            Absent: the message is passed on.
+    """
+
+    requests: tuple[Id, ...]
+    answer: bytes | None
 
 
 class Reporter(Protocol):
     """Is told what was seen; `RecordingBackend` and its remote form are such."""
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether results are served, and no call may reach the server."""
+        ...
 
     def begin_call(
         self, tool: str, effect: str, arguments: Raw, *, is_unsafe: bool, seam: str = "tool"
@@ -88,22 +102,24 @@ class McpObserver:
         *,
         is_fail_closed: bool = False,
     ) -> None:
-        self._server = server
         self._reporter = reporter
+        self._notes = Notes(server, reporter)
         self._effects = effects or {}
         self._is_fail_closed = is_fail_closed
         self._lock = threading.RLock()
         self._calls = Calls()
         self._asked: dict[Side, dict[Id, Message]] = {side: {} for side in Side}
         self._cancelled: dict[Id | None, str] = {}
-        self._known: dict[str, Any] = {}
-        self._counts: dict[Side, Counter[str]] = {side: Counter() for side in Side}
-        self._n_damaged = 0
-        self._n_unreadable = 0
+        self._served: dict[Id, bytes] = {}
         self._is_closed = False
 
-    def from_client(self, data: bytes, scope: str = "") -> tuple[Id, ...]:
-        """Take one message that the client sent, before it is passed on; give its requests' ids.
+    @property
+    def is_serving(self) -> bool:
+        """Whether results are served, so that a message may have to be answered here."""
+        return self._reporter.is_serving
+
+    def from_client(self, data: bytes, scope: str = "") -> Seen:
+        """Take one message that the client sent, before it is passed on.
 
         A call that may change something is durable on return. `scope` says where its ids hold: a
         session or an exchange of HTTP, or empty, the connection.
@@ -123,7 +139,7 @@ class McpObserver:
     def skipped(self, side: str, n_bytes: int, reason: str) -> None:
         """Take that a message was passed on which is not observed, such as one that is too long."""
         with self._guarded():
-            self._damage(Side(side), n_bytes, reason, b"")
+            self._notes.damage(Side(side), n_bytes, reason, b"")
 
     def gave_up(self, identities: Iterable[Id], reason: str) -> None:
         """Take that the client wants no answer any more, which it said by leaving."""
@@ -154,17 +170,13 @@ class McpObserver:
             self._is_closed = True
             pending = self._calls.drain()
             for call in pending:
-                if self._n_unreadable:  # its answer may be among what could not be read
+                if self._notes.n_unreadable:  # its answer may be among what could not be read
                     call.observer.returned_unknown("an answer that could not be read")
                 else:
-                    call.observer.raised("ConnectionClosed", reason)
-            counts: dict[str, Any] = {
-                f"from_{side.value}": dict(self._counts[side]) for side in Side
-            }
-            counts |= {"n_unanswered": len(pending), "n_unreadable": self._n_unreadable}
-            self._note("closed", {"reason": reason} | counts)
+                    call.observer.raised(CLOSED, reason)
+            self._notes.close(reason, len(pending))
 
-    def _take(self, side: Side, data: bytes, scope: str) -> tuple[Id, ...]:
+    def _take(self, side: Side, data: bytes, scope: str) -> Seen:
         requests: list[Id] = []
         with self._guarded():
             try:
@@ -176,8 +188,17 @@ class McpObserver:
             except StoreError:
                 raise
             except Exception as error:  # noqa: BLE001 - garbage is passed on, never fatal
-                self._damage(side, len(data), f"{type(error).__name__}: {error}", data)
-        return tuple(requests)
+                self._notes.damage(side, len(data), f"{type(error).__name__}: {error}", data)
+        return self._answered(requests)
+
+    def _answered(self, requests: list[Id]) -> Seen:
+        """Give what takes the place of a message that is not passed on, since it was served."""
+        served, self._served = self._served, {}
+        if not served:
+            return Seen(tuple(requests), None)
+        missing = {i: refuse(i, NOT_SERVED) for i in requests if i not in served}
+        answers = [answer for answer in (served | missing).values() if answer]
+        return Seen(tuple(requests), join(answers))
 
     @contextmanager
     def _guarded(self) -> Iterator[None]:
@@ -192,9 +213,7 @@ class McpObserver:
             return
 
     def _see(self, side: Side, message: Message, n_bytes: int) -> None:
-        counted = message.method or message.shape.value
-        counts = self._counts[side]
-        counts[counted if counted in counts or len(counts) < _MAX_METHODS else "other"] += 1
+        self._notes.count(side, message.method or message.shape.value)
         match message.shape:
             case Shape.REQUEST:
                 self._see_request(side, message)
@@ -208,19 +227,19 @@ class McpObserver:
         assert message.id is not None  # noqa: S101 - a request has one
         asked = self._asked[side]
         if max(len(asked), len(self._calls)) >= MAX_PENDING:
-            self._damage(side, 0, f"more than {MAX_PENDING} requests without an answer", b"")
+            self._notes.damage(side, 0, f"more than {MAX_PENDING} requests without an answer", b"")
             return
         if message.id in asked:
-            self._damage(side, 0, "the id of a request that has no answer yet", b"")
+            self._notes.damage(side, 0, "the id of a request that has no answer yet", b"")
             self._forget(side, message.id)
         asked[message.id] = message
         if side is Side.SERVER:
             if message.method != "ping":
                 fields = {"method": message.method} | describe(message.body, "params")
-                self._note("server_request", fields)
+                self._notes.add("server_request", fields)
             return
         params = find_members(message.body)
-        self._learn_meta(params)
+        self._notes.learn_meta(params)
         if message.method == "tools/call":
             self._begin(message.id, params)
         elif message.method == "tasks/result":
@@ -239,16 +258,19 @@ class McpObserver:
         goes_on = "requestState" in params or "inputResponses" in params
         if goes_on and self._calls.resume(tool, text_in(params, "requestState"), identity):
             responses = params.get("inputResponses", NOTHING)
-            self._note("input", {"tool": tool} | describe(responses, "responses"))
+            self._notes.add("input", {"tool": tool} | describe(responses, "responses"))
             return
         arguments = params.get("arguments", Raw(b"{}"))
         effect = parse_effect(self._effects.get(tool))
         begun = self._reporter.begin_call(
             tool, effect.value, arguments, is_unsafe=effect is Effect.UNSAFE, seam=SEAM
         )
-        if not isinstance(begun, ServedResult):
-            token = find_members(params.get("_meta")).get("progressToken")
-            self._calls.begin(Call(tool, begun, _token_of(token)), identity)
+        if isinstance(begun, ServedResult):
+            del self._asked[Side.CLIENT][identity]
+            self._served[identity] = answer_served(identity, begun)
+            return
+        token = find_members(params.get("_meta")).get("progressToken")
+        self._calls.begin(Call(tool, begun, _token_of(token)), identity)
 
     # --- answers -------------------------------------------------------------------------------
     def _see_answer(self, side: Side, message: Message, n_bytes: int) -> None:
@@ -266,10 +288,10 @@ class McpObserver:
     def _see_stray_answer(self, side: Side, message: Message, n_bytes: int) -> None:
         tool = self._cancelled.pop(message.id, None) if side is Side.SERVER else None
         if tool is None:
-            self._damage(side, n_bytes, "an answer to nothing that was asked", b"")
+            self._notes.damage(side, n_bytes, "an answer to nothing that was asked", b"")
         else:
             fields = describe(message.body, message.shape.value)
-            self._note("late_answer", {"tool": tool} | fields)
+            self._notes.add("late_answer", {"tool": tool} | fields)
 
     def _end(self, identity: Id, message: Message) -> None:
         call = self._calls.take(identity)
@@ -282,10 +304,12 @@ class McpObserver:
         task = text_in(find_members(fields.get("task")), "taskId")
         if text_in(fields, "resultType") == "input_required":
             self._calls.pause(call, text_in(fields, "requestState"))
-            self._note("input_required", {"tool": call.tool} | describe(message.body, "result"))
+            self._notes.add(
+                "input_required", {"tool": call.tool} | describe(message.body, "result")
+            )
         elif task is not None and "content" not in fields:
             self._calls.defer(call, task)
-            self._note("task", {"tool": call.tool, "task": fields["task"]})
+            self._notes.add("task", {"tool": call.tool, "task": fields["task"]})
         else:
             self._finish(call)
             call.observer.returned(message.body, is_error=is_true(fields, "isError"))
@@ -295,24 +319,24 @@ class McpObserver:
         fields = find_members(body)
         code = bytes(fields.get("code", b"?")).decode("utf-8", "replace")
         self._finish(call)
-        self._note("error", {"tool": call.tool} | describe(body, "error"))
-        call.observer.raised(f"JSON-RPC error {code}", text_in(fields, "message") or "")
+        self._notes.add("error", {"tool": call.tool} | describe(body, "error"))
+        call.observer.raised(f"{RPC_ERROR}{code}", text_in(fields, "message") or "")
 
     def _finish(self, call: Call) -> None:
         """Forget a call, and sum up its progress; what it ended with comes next."""
         self._calls.end(call)
         if call.n_progress:
             fields = {"tool": call.tool, "n": call.n_progress, "last": call.last_progress}
-            self._note("progress", fields)
+            self._notes.add("progress", fields)
 
     def _see_other_answer(self, request: Message, message: Message) -> None:
         is_result = message.shape is Shape.RESULT
         if request.method in ("initialize", "server/discover") and is_result:
-            self._learn_server(request, message.body)
+            self._notes.learn_server(request.body, message.body)
         elif request.method == "tools/list" and is_result:
-            self._learn_meta(find_members(message.body))
+            self._notes.learn_meta(find_members(message.body))
             cursor = text_in(find_members(request.body), "cursor")
-            self._note("listing", describe_listing(message.body, cursor))
+            self._notes.add("listing", describe_listing(message.body, cursor))
         elif request.method not in _PLUMBING:
             self._note_exchange("exchange", request, message)
 
@@ -320,7 +344,7 @@ class McpObserver:
         if request.method in _PLUMBING:
             return
         fields = {"method": request.method} | describe(request.body, "params")
-        self._note(name, fields | describe(message.body, message.shape.value))
+        self._notes.add(name, fields | describe(message.body, message.shape.value))
 
     # --- notifications -------------------------------------------------------------------------
     def _see_notification(self, side: Side, message: Message) -> None:
@@ -332,7 +356,7 @@ class McpObserver:
             case "notifications/progress" if side is Side.SERVER:
                 self._calls.progressed(_token_of(params.get("progressToken")), message.body)
             case "notifications/tools/list_changed":
-                self._note("listing_changed", {})
+                self._notes.add("listing_changed", {})
             case _:
                 return  # counted
 
@@ -346,58 +370,13 @@ class McpObserver:
             return  # it was answered meanwhile, which is no fault of either
         call = self._calls.take(identity) if side is Side.CLIENT else None
         about = {"method": request.method} if call is None else {"tool": call.tool}
-        self._note("cancelled", {"by": side.value, "reason": reason} | about)
+        self._notes.add("cancelled", {"by": side.value, "reason": reason} | about)
         if call is not None:
             self._finish(call)
             self._cancelled[identity] = call.tool
             if len(self._cancelled) > MAX_PENDING:
                 del self._cancelled[next(iter(self._cancelled))]
-            call.observer.raised("Cancelled", reason)
-
-    # --- who is there --------------------------------------------------------------------------
-    def _learn_server(self, request: Message, result: Raw) -> None:
-        asked, fields = find_members(request.body), find_members(result)
-        told = _META_SERVER in (meta := find_members(fields.get("_meta")))
-        known: dict[str, Any] = {
-            "info": meta[_META_SERVER] if told else fields.get("serverInfo"),
-            "protocol": text_in(fields, "protocolVersion"),
-            "client": asked.get("clientInfo"),
-            "capabilities": fields.get("capabilities"),
-        }
-        instructions = text_in(fields, "instructions")
-        if instructions is not None:
-            known["instructions_sha256"] = canonical.text_digest(instructions)
-        self._learn({key: value for key, value in known.items() if value is not None})
-
-    def _learn_meta(self, params: Mapping[str, Raw]) -> None:
-        """Learn what messages of 2026-07-28 say of themselves, where there is no handshake."""
-        meta = find_members(params.get("_meta"))
-        version = text_in(meta, _META_VERSION)
-        told = {"info": meta.get(_META_SERVER), "client": meta.get(_META_CLIENT)}
-        known: dict[str, Any] = {key: raw for key, raw in told.items() if raw is not None}
-        self._learn(known if version is None else known | {"protocol": version})
-
-    def _learn(self, known: Mapping[str, Any]) -> None:
-        news = {
-            key: value for key, value in known.items() if not _same(self._known.get(key), value)
-        }
-        if news:
-            self._known |= news
-            self._note("server", self._known)
-
-    # --- notes ---------------------------------------------------------------------------------
-    def _damage(self, side: Side, n_bytes: int, reason: str, data: bytes) -> None:
-        """Note what was passed on and not understood, at most a hundred times; count the rest."""
-        self._n_damaged += 1
-        self._n_unreadable += side is Side.SERVER and bool(n_bytes)
-        if self._n_damaged <= MAX_DAMAGE_NOTES:
-            fields: dict[str, Any] = {"from": side.value, "bytes": n_bytes, "reason": reason}
-            if data:
-                fields |= {"sha256": canonical.digest(data)}
-            self._note("damage", fields)
-
-    def _note(self, name: str, fields: Mapping[str, Any]) -> None:
-        self._reporter.note(f"mcp.{name}", {"server": self._server} | dict(fields))
+            call.observer.raised(CANCELLED, reason)
 
 
 def _token_of(raw: Raw | None) -> Id | None:
@@ -405,9 +384,3 @@ def _token_of(raw: Raw | None) -> Id | None:
         return None if raw is None else id_of(canonical.decode_value(bytes(raw)))
     except ValueError:
         return None
-
-
-def _same(known: Any, value: Any) -> bool:
-    if isinstance(known, Raw) and isinstance(value, Raw):
-        return bytes(known) == bytes(value)
-    return bool(known == value)

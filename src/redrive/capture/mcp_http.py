@@ -14,12 +14,15 @@ Source: Model Context Protocol, "Transports", streamable HTTP; WHATWG HTML, "Ser
 from itertools import count
 
 from redrive.capture.exchanges import decode_content, encodings_of
-from redrive.capture.mcp import McpObserver, Side
+from redrive.capture.mcp import McpObserver
+from redrive.capture.mcp_answers import CLOSED
 from redrive.capture.mcp_messages import Id
-from redrive.capture.ports import Headers, Outcome, SentRequest
+from redrive.capture.mcp_notes import Side
+from redrive.capture.ports import Headers, Outcome, SentRequest, ServedAnswer
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 _EVENTS, _JSON = "text/event-stream", "application/json"
+_SERVED = (("content-type", _JSON), ("cache-control", "no-store"))
 
 
 class McpHttp:
@@ -29,19 +32,24 @@ class McpHttp:
         observer: is told of the messages, each before it is passed on.
     """
 
-    is_serving = False
-
     def __init__(self, observer: McpObserver) -> None:
         self._observer = observer
         self._numbers = count(1)
 
-    def sent(self, request: SentRequest) -> "McpExchange":
+    @property
+    def is_serving(self) -> bool:
+        """Whether results are served, and the server must not be asked."""
+        return self._observer.is_serving
+
+    def sent(self, request: SentRequest) -> "McpExchange | ServedAnswer":
         """Take a request, whatever it is for; only a POST holds messages."""
         session = _find(request.headers, "mcp-session-id")
         scope = f"session {session}" if session else f"exchange {next(self._numbers)}"
         asked: tuple[Id, ...] = ()
         if request.method == "POST":
-            asked = self._observer.from_client(request.body, scope)
+            asked, answer = self._observer.from_client(request.body, scope)
+            if answer is not None:
+                return ServedAnswer(200 if answer else 202, _SERVED, answer)
         is_end = request.method == "DELETE" and bool(session)
         return McpExchange(self._observer, scope, asked, is_in_session=bool(session), is_end=is_end)
 
@@ -132,11 +140,11 @@ class McpExchange:
         if outcome is Outcome.CANCELLED and not self._is_in_session:
             self._observer.gave_up(self._asked, "the client closed its side")
         elif outcome is Outcome.FAILED or (outcome is Outcome.CUT and not self._is_in_session):
-            self._observer.lost(self._asked, "ConnectionClosed", message)
+            self._observer.lost(self._asked, CLOSED, message)
         elif outcome is Outcome.COMPLETE and self._status >= 400:
             self._observer.lost(self._asked, "HTTP error", f"status {self._status}")
         elif self._is_end and outcome is Outcome.COMPLETE:
-            self._observer.lost_all(self._scope, "ConnectionClosed", "the client ended the session")
+            self._observer.lost_all(self._scope, CLOSED, "the client ended the session")
 
 
 class EventSplitter:

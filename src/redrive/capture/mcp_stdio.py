@@ -22,8 +22,9 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Protocol
 
-from redrive.capture.mcp import Side
-from redrive.errors import StoreError, UsageError
+from redrive.capture.mcp import Seen
+from redrive.capture.mcp_notes import Side
+from redrive.errors import RerunStopped, StoreError, UsageError
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
 _CHUNK_BYTES = 64 * 1024
@@ -36,7 +37,12 @@ _FROM_TERMINAL = ("SIGINT", "SIGQUIT")
 class LineObserver(Protocol):
     """Is shown each line before it is passed on; see `mcp.McpObserver`."""
 
-    def from_client(self, data: bytes) -> object:
+    @property
+    def is_serving(self) -> bool:
+        """Whether the observer may answer lines of the client, which then go nowhere."""
+        ...
+
+    def from_client(self, data: bytes) -> Seen:
         """Take a line of the client."""
         ...
 
@@ -92,37 +98,60 @@ class LineSplitter:
             self._parts.append(part)
 
 
+class _Pipe:
+    """A descriptor that is written to, and closed once; of both threads, one at a time."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._lock = threading.Lock()
+
+    def write(self, data: bytes) -> None:
+        """Write, in one go unless the pipe is full."""
+        with self._lock:
+            _write_all(self._descriptor, data)
+
+    def close(self) -> None:
+        """Let the reader see the end."""
+        with suppress(OSError):
+            os.close(self._descriptor)
+
+
 class _Relay(threading.Thread):
     """Passes one direction on until either end is gone.
+
+    Args:
+        source: descriptor that is read.
+        target: where what is read goes.
+        take: shows a chunk, and gives what of it is passed on now; at the end of the stream it is
+            given the empty chunk.
 
     Attributes:
         is_at_rest: whether it waits for the next chunk, with nothing in its hands.
         error: why it stopped, where that was the observer's will.
     """
 
-    def __init__(self, source: int, target: int, lines: LineSplitter) -> None:
+    def __init__(self, source: int, target: _Pipe, take: Callable[[bytes], bytes]) -> None:
         super().__init__(daemon=True)
         self.is_at_rest = False
-        self.error: StoreError | None = None
+        self.error: StoreError | RerunStopped | None = None
         self._source = source
         self._target = target
-        self._lines = lines
+        self._take = take
 
     def run(self) -> None:
         """Relay; then close both ends, so that each side sees that the other is gone."""
         try:
             while chunk := self._read():
-                self._lines.feed(chunk)
-                _write_all(self._target, chunk)
-            self._lines.end()
-        except StoreError as error:  # recording is fail-closed, and this must not be passed on
+                self._target.write(self._take(chunk))
+            self._target.write(self._take(b""))
+        except (StoreError, RerunStopped) as error:  # this must not be passed on
             self.error = error
         except OSError:
             pass  # the reader is gone
         finally:
-            for descriptor in (self._source, self._target):
-                with suppress(OSError):
-                    os.close(descriptor)
+            with suppress(OSError):
+                os.close(self._source)
+            self._target.close()
 
     def _read(self) -> bytes:
         self.is_at_rest = True
@@ -140,6 +169,55 @@ class _Relay(threading.Thread):
             # In this order: with the pipe empty, a relay at rest has passed on all that was in it.
             if not _wait_for(self._source, select.POLLIN, 0) and self.is_at_rest:
                 return
+
+
+class _Showing:
+    """Shows each line, and passes every chunk on as it is."""
+
+    def __init__(self, lines: LineSplitter) -> None:
+        self._lines = lines
+
+    def take(self, chunk: bytes) -> bytes:
+        """Show the lines that end in a chunk; all of it goes on."""
+        if chunk:
+            self._lines.feed(chunk)
+        else:
+            self._lines.end()
+        return chunk
+
+
+class _Serving:
+    """Passes whole lines on, and answers those that the observer answers.
+
+    Args:
+        show: takes a line; what it answers goes back, and the line goes nowhere.
+        back: where answers go.
+        max_bytes: the longest line that is held; a longer one goes nowhere.
+    """
+
+    def __init__(
+        self, show: Callable[[bytes], bytes | None], back: _Pipe | None, max_bytes: int
+    ) -> None:
+        self._show = show
+        self._back = back
+        self._passed: list[bytes] = []
+        self._lines = LineSplitter(self._take_line, lambda _: None, max_bytes)
+
+    def take(self, chunk: bytes) -> bytes:
+        """Take a chunk; give the lines that go on, whole."""
+        if chunk:
+            self._lines.feed(chunk)
+        else:
+            self._lines.end()
+        passed, self._passed = self._passed, []
+        return b"".join(passed)
+
+    def _take_line(self, line: bytes) -> None:
+        answer = self._show(line)
+        if answer is None:
+            self._passed.append(line + b"\n")
+        elif answer and self._back is not None:
+            self._back.write(answer + b"\n")
 
 
 def _write_all(target: int, chunk: bytes) -> None:
@@ -217,7 +295,7 @@ def relay_stdio(
 
     Raises:
         UsageError: the server cannot be started.
-        StoreError: the observer's, after the server has ended.
+        StoreError, RerunStopped: the observer's, after the server has ended.
     """
     try:
         child = subprocess.Popen(
@@ -226,27 +304,39 @@ def relay_stdio(
     except OSError as error:
         raise UsageError(f"{command[0]}: {error.strerror}", hint="-- COMMAND…") from error
     assert child.stdin is not None and child.stdout is not None  # noqa: S101, PT018 - pipes
-    to_server = _Relay(
-        client_in,
-        os.dup(child.stdin.fileno()),
-        _splitter(observer.from_client, observer, Side.CLIENT, max_line_bytes),
-    )
-    to_client = _Relay(
-        os.dup(child.stdout.fileno()),
-        client_out,
-        _splitter(observer.from_server, observer, Side.SERVER, max_line_bytes),
-    )
+    to_client = _Pipe(client_out)
+    from_client, from_server = _takers(observer, to_client, max_line_bytes)
+    up = _Relay(client_in, _Pipe(os.dup(child.stdin.fileno())), from_client)
+    down = _Relay(os.dup(child.stdout.fileno()), to_client, from_server)
     child.stdin.close()
     child.stdout.close()
     with forwarded_signals(child):
-        to_server.start()
-        to_client.start()
+        up.start()
+        down.start()
         code = child.wait()
-        to_client.drain()
-    for relay in (to_server, to_client):
+        down.drain()
+    for relay in (up, down):
         if relay.error is not None:
             raise relay.error
     return code
+
+
+_Take = Callable[[bytes], bytes]
+
+
+def _takers(observer: LineObserver, to_client: _Pipe, max_bytes: int) -> tuple[_Take, _Take]:
+    """Give what takes the chunks of the client, and of the server."""
+    if observer.is_serving:
+        serving = _Serving(lambda line: observer.from_client(line).answer, to_client, max_bytes)
+        passing = _Serving(lambda line: _see(observer, line), None, max_bytes)
+        return serving.take, passing.take
+    up = _splitter(observer.from_client, observer, Side.CLIENT, max_bytes)
+    down = _splitter(observer.from_server, observer, Side.SERVER, max_bytes)
+    return _Showing(up).take, _Showing(down).take
+
+
+def _see(observer: LineObserver, line: bytes) -> None:
+    observer.from_server(line)
 
 
 def _splitter(

@@ -27,6 +27,7 @@ from redrive.capture.ports import Outcome, SentRequest, ServedAnswer, ServedResu
 from redrive.errors import RedriveError, RerunStopped, TamperError
 from redrive.record.event import Derived, Event, Kind, Read, ToolResult, payload_of, raw_of
 from redrive.replay.rerun import RerunState, start, step
+from redrive.replay.rerun_bytes import body_digest, path_of
 from redrive.replay.rerun_exchange import (
     DEFAULT_RERUN,
     Ask,
@@ -54,7 +55,6 @@ from redrive.replay.rerun_items import (
     RecordedValue,
     RerunRecord,
 )
-from redrive.replay.rerun_record import body_digest, path_of
 
 AskModel = Callable[[SentRequest, AskLive], ServedAnswer]
 """Sends a request to the live model and gives its answer in the bytes of the request's API."""

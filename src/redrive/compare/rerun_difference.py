@@ -28,6 +28,7 @@ from redrive.record.evidence import NearestCall, arguments_value, find_nearest
 from redrive.record.session import EventReader
 from redrive.record.texts import common_prefix
 from redrive.replay.rerun import RerunState, list_waiting
+from redrive.replay.rerun_bytes import without_added
 from redrive.replay.rerun_exchange import (
     Ask,
     AskCall,
@@ -46,7 +47,6 @@ from redrive.replay.rerun_items import (
     RecordedRead,
     RecordedValue,
 )
-from redrive.replay.rerun_record import without_added
 
 ReadArtefact = Callable[[str], bytes]
 _SHOWN_CHARS = 300

@@ -36,6 +36,7 @@ import msgspec
 from redrive.record.event import Kind
 from redrive.record.signature import argument_digests
 from redrive.replay.persistent import Table
+from redrive.replay.rerun_bytes import body_digest, value_digest
 from redrive.replay.rerun_exchange import (
     DEFAULT_RERUN,
     Ask,
@@ -70,7 +71,6 @@ from redrive.replay.rerun_items import (
     RerunRecord,
     function_of,
 )
-from redrive.replay.rerun_record import body_digest, value_digest
 
 READ_WHAT = {Kind.CLOCK_READ: What.CLOCK, Kind.PRNG_READ: What.PRNG}
 

@@ -266,7 +266,7 @@ def test_tools_that_no_seam_saw_are_refused_by_name_and_nothing_runs(tmp_path):
         for messages in (asked, [*asked, told]):
             body = {"model": "m", "messages": messages}
             client.post("http://model.test/v1/chat/completions", json=body)
-    with pytest.raises(IneligibleError, match="results of lookup were seen") as caught:
+    with pytest.raises(IneligibleError, match="results of lookup were not recorded") as caught:
         redrive.rerun(ran.append, session.id, store=path)
     assert (caught.value.tool, caught.value.chain, ran) == ("lookup", ("lookup",), [])
     assert caught.value.exit_code == 4

@@ -6,6 +6,7 @@ from msgspec import Raw
 
 from redrive import canonical
 from redrive.capture import mcp
+from redrive.capture.mcp_notes import MAX_DAMAGE_NOTES
 from redrive.capture.ports import ServedResult
 from redrive.errors import StoreError
 from redrive.record.event import Custom, Kind, ToolResult, payload_of, raw_value
@@ -263,12 +264,29 @@ def test_an_id_that_is_used_again_leaves_the_first_call_without_a_known_result()
     ]
 
 
-def test_a_result_that_is_served_is_not_waited_for():
+def answered(connection: Connection, *messages: object) -> bytes | None:
+    data = json.dumps(messages[0] if len(messages) == 1 else messages).encode()
+    return connection.observer.from_client(data).answer
+
+
+def test_a_result_that_is_served_answers_its_call():
+    connection = Connection()
+    connection.reporter.served = ServedResult(Raw(b'{"content": []}'))
+    assert answered(connection, call("a", "read")) == (
+        b'{"jsonrpc":"2.0","id":"a","result":{"content": []}}'
+    )
+    assert answered(connection, request(2, "tools/list")) is None
+    connection.observer.closed("over")
+    assert connection.reporter.notes("closed")[0]["n_unanswered"] == 0
+
+
+def test_in_a_batch_with_served_calls_nothing_else_reaches_the_server():
     connection = Connection()
     connection.reporter.served = ServedResult(Raw(b"{}"))
-    connection.client(call(1, "a"))
-    connection.server(result(1, content=[]))
-    assert [entry[0] for entry in connection.reporter.calls()] == ["call"]
+    found = answered(connection, call(1, "a"), request(2, "tools/list"), call(3, "b"))
+    answers = {answer["id"]: answer for answer in json.loads(found or b"")}
+    assert [answers[n].get("result") for n in (1, 3)] == [{}, {}]
+    assert "a rerun serves" in answers[2]["error"]["message"]
 
 
 # --- other traffic -----------------------------------------------------------------------------
@@ -362,7 +380,7 @@ def test_a_flood_of_garbage_is_noted_a_hundred_times_and_counted():
     for _ in range(500):
         connection.server(b"noise")
     connection.observer.closed("over")
-    assert len(connection.reporter.notes("damage")) == mcp.MAX_DAMAGE_NOTES
+    assert len(connection.reporter.notes("damage")) == MAX_DAMAGE_NOTES
     assert connection.reporter.notes("closed")[0]["n_unreadable"] == 500
 
 
@@ -446,7 +464,7 @@ def test_a_recorder_that_fails_does_not_reach_the_client(error: Exception):
 def test_equal_ids_of_different_exchanges_are_different_requests():
     connection = Connection()
     connection.client(call(1, "a"), scope="x1")
-    (identity,) = connection.observer.from_client(json.dumps(call(1, "b")).encode(), "x2")
+    ((identity,), _) = connection.observer.from_client(json.dumps(call(1, "b")).encode(), "x2")
     connection.server(result(1, content=text("a")), scope="x1")
     connection.observer.gave_up([identity], "the client closed its side")
     assert [entry[:3] for entry in connection.reporter.calls()[2:]] == [
@@ -457,7 +475,9 @@ def test_equal_ids_of_different_exchanges_are_different_requests():
 
 def test_requests_whose_exchange_failed_are_lost_and_answered_ones_are_not():
     connection = Connection()
-    first = connection.observer.from_client(json.dumps([call(1, "a"), call(2, "b")]).encode(), "x")
+    first, _ = connection.observer.from_client(
+        json.dumps([call(1, "a"), call(2, "b")]).encode(), "x"
+    )
     connection.server(result(1, content=[]), scope="x")
     connection.observer.lost(first, "HTTP error", "status 500")
     connection.client(call(3, "c"), request(4, "ping"), scope="x")

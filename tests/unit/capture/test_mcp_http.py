@@ -3,10 +3,11 @@ import json
 from typing import Any
 
 import pytest
+from msgspec import Raw
 
 from redrive.capture import mcp_http
 from redrive.capture.mcp_http import EventSplitter, McpHttp
-from redrive.capture.ports import Headers, Outcome, SentRequest
+from redrive.capture.ports import Headers, Outcome, SentRequest, ServedAnswer, ServedResult
 from tests.mcp_reporter import Connection, call, notification, request, result, text
 
 JSON = (("content-type", "application/json; charset=utf-8"),)
@@ -138,6 +139,18 @@ def test_an_encoding_that_cannot_be_read_is_noted():
     http = Http()
     answer(http.send(call(1, "a")), b"garbage", (*JSON, ("content-encoding", "gzip")))
     assert "an answer that" in http.reporter.notes("damage")[0]["reason"]
+
+
+def test_a_served_call_never_reaches_the_server():
+    http = Http()
+    http.reporter.is_serving = True
+    http.reporter.served = ServedResult(Raw(b"{}"))
+    assert http.http.is_serving
+    answer = http.send(call(1, "a"))
+    assert isinstance(answer, ServedAnswer)
+    assert (answer.status, json.loads(answer.body)["result"]) == (200, {})
+    http.reporter.served = ServedResult(error=("Cancelled", ""))
+    assert http.send(call(2, "a")) == ServedAnswer(202, answer.headers, b"")
 
 
 def test_what_is_too_long_is_counted_and_not_held(monkeypatch: pytest.MonkeyPatch):

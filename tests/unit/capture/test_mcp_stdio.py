@@ -11,24 +11,28 @@ from typing import Any
 import pytest
 
 from redrive.capture import mcp_stdio
+from redrive.capture.mcp import Seen
 from redrive.capture.mcp_stdio import LineSplitter, end_like, relay_stdio
 from redrive.errors import StoreError, UsageError
 
 CAT = "import os\nwhile d := os.read(0, 9999): os.write(1, d)"
 
 
-class Seen:
-    """Is shown lines; `error` is raised for the line that it names."""
+class Shown:
+    """Is shown lines; a `StoreError` is raised for the line `refused`."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_serving: bool = False) -> None:
+        self.is_serving = is_serving
         self.lines: list[tuple[str, bytes]] = []
         self.skips: list[tuple[str, int]] = []
         self.refused = b""
 
-    def from_client(self, data: bytes) -> None:
+    def from_client(self, data: bytes) -> Seen:
         if self.refused and data == self.refused:
             raise StoreError("disk full")
         self.lines.append(("client", data))
+        is_call = self.is_serving and data.startswith(b"call")
+        return Seen((), (data.upper() if data != b"call off" else b"") if is_call else None)
 
     def from_server(self, data: bytes) -> None:
         self.lines.append(("server", data))
@@ -98,10 +102,10 @@ def python(code: str) -> Sequence[str]:
     return (sys.executable, "-I", "-S", "-c", code)
 
 
-def relay(client: Client, code: str, seen: Seen | None = None, **fields: Any) -> int:
+def relay(client: Client, code: str, seen: Shown | None = None, **fields: Any) -> int:
     return relay_stdio(
         python(code),
-        seen or Seen(),
+        seen or Shown(),
         client_in=client.theirs_in,
         client_out=client.theirs_out,
         environment=dict(os.environ),
@@ -110,7 +114,7 @@ def relay(client: Client, code: str, seen: Seen | None = None, **fields: Any) ->
 
 
 def test_bytes_pass_unchanged_both_ways_and_each_line_is_shown():
-    client, seen = Client(), Seen()
+    client, seen = Client(), Shown()
     data = b'{"a": "\xc3\xa4"}\r\n\n\xff\x00garbage\n' + b"x" * 200_000 + b"\nno end"
 
     def work() -> None:
@@ -126,7 +130,7 @@ def test_bytes_pass_unchanged_both_ways_and_each_line_is_shown():
 
 
 def test_a_line_is_shown_before_it_is_passed_on():
-    client, seen = Client(), Seen()
+    client, seen = Client(), Shown()
 
     def work() -> None:
         for n in range(50):
@@ -141,7 +145,7 @@ def test_a_line_is_shown_before_it_is_passed_on():
 
 
 def test_what_does_not_end_a_line_goes_on_at_once():
-    client, seen = Client(), Seen()
+    client, seen = Client(), Shown()
 
     def work() -> None:
         client.write(b"half")
@@ -154,7 +158,7 @@ def test_what_does_not_end_a_line_goes_on_at_once():
 
 
 def test_a_line_beyond_the_bound_passes_and_is_not_shown():
-    client, seen = Client(), Seen()
+    client, seen = Client(), Shown()
     data = b"y" * 300_000 + b"\nshort\n"
 
     def work() -> None:
@@ -244,7 +248,7 @@ def test_a_signal_reaches_the_server(tmp_path: Any):
 
 
 def test_a_recorder_that_must_not_fail_stops_the_message_and_the_server():
-    client, seen = Client(), Seen()
+    client, seen = Client(), Shown()
     seen.refused = b"unsafe call"
 
     def work() -> None:
@@ -258,12 +262,39 @@ def test_a_recorder_that_must_not_fail_stops_the_message_and_the_server():
     client.leave()
 
 
+def test_what_the_observer_answers_goes_back_and_never_to_the_server():
+    client, seen = Client(), Shown(is_serving=True)
+
+    def work() -> None:
+        client.write(b"list\ncall 1\ncall off\nca")
+        client.write(b"ll 2\nbye")
+        client.wait_for(b"CALL 2\n")
+        client.leave()
+
+    with doing(work):
+        assert relay(client, CAT, seen) == 0
+    assert sorted(client.end().splitlines()) == [b"CALL 1", b"CALL 2", b"bye", b"list"]
+    assert seen.of("server") == [b"list", b"bye"]
+
+
+def test_a_line_that_is_too_long_to_be_judged_goes_nowhere_while_results_are_served():
+    client, seen = Client(), Shown(is_serving=True)
+
+    def work() -> None:
+        client.write(b"y" * 300_000 + b"\nshort\n")
+        client.leave()
+
+    with doing(work):
+        assert relay(client, CAT, seen, max_line_bytes=1000) == 0
+    assert client.end() == b"short\n"
+
+
 def test_a_server_that_cannot_be_started_is_named():
     client = Client()
     with pytest.raises(UsageError, match="no/such/server: No such file"):
         relay_stdio(
             ("no/such/server",),
-            Seen(),
+            Shown(),
             client_in=client.theirs_in,
             client_out=client.theirs_out,
             environment={},

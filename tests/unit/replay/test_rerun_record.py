@@ -25,13 +25,9 @@ from redrive.record.event import (
     raw_of,
 )
 from redrive.record.session import MemoryReader, build_index
+from redrive.replay.rerun_bytes import path_of, without_added
 from redrive.replay.rerun_items import Ending, Lack, RecordedFlow, RerunRecord
-from redrive.replay.rerun_record import (
-    find_seamless,
-    path_of,
-    read_rerun,
-    without_added,
-)
+from redrive.replay.rerun_record import find_seamless, read_rerun
 
 HERE = Source("", 0, 0)
 _KINDS = {
@@ -229,7 +225,7 @@ def test_tools_whose_results_no_seam_saw_are_named_once():
         script.add(ToolCall(f"t{seam}"), "x1", call_id=call_id)
         script.add(ToolResult(result=raw_of(1), seam=seam), call_id=call_id)
     script.add(ToolResult(result=raw_of(1), tool="own")).add(ToolResult(result=raw_of(1)))
-    assert script.seamless() == ("trequest", "tNone", "own", "an unnamed tool")
+    assert script.seamless() == ("trequest", "tNone", "tmcp", "own", "an unnamed tool")
 
 
 def test_an_end_is_known_and_its_absence_too():

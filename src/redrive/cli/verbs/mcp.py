@@ -7,6 +7,7 @@ import click
 
 from redrive.app.mcp_recording import McpRecording
 from redrive.app.mcp_running import name_server, run_http, run_stdio
+from redrive.app.recorder_opening import RecorderOptions
 from redrive.audit.effects import Effect
 from redrive.capture.mcp_stdio import end_like
 from redrive.cli import output
@@ -19,7 +20,9 @@ from redrive.stores.locate import find_cwd, find_home, locate_store
 @click.option("--name", metavar="SERVER", help="What the server is called in the record.")
 @click.option("--url", metavar="URL", help="The server speaks streamable HTTP there.")
 @click.option("--effect", "effects", multiple=True, metavar="TOOL=CLASS", help="May be repeated.")
+@click.option("--sync", is_flag=True, help="Each event is durable before a message goes on.")
 @click.option("--fail-closed", is_flag=True, help="Pass nothing on that cannot be recorded.")
+@click.option("--redact-at-write", is_flag=True, help="Mask secrets before anything is stored.")
 @click.pass_obj
 def mcp_verb(store: str | None, /, **options: Any) -> int:
     """Record the tools of an MCP server: listings, calls and results.
@@ -34,7 +37,9 @@ def mcp_verb(store: str | None, /, **options: Any) -> int:
     recording = McpRecording(
         server=options["name"] or name_server(command, url),
         effects=dict(map(_parse_effect, options["effects"])),
-        is_fail_closed=options["fail_closed"],
+        recorder=RecorderOptions(
+            options["sync"], options["fail_closed"], options["redact_at_write"]
+        ),
     )
 
     def say(line: str) -> None:
