@@ -10,6 +10,7 @@ Source: DESIGN.md §3.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from redrive import canonical
 from redrive.capture.flows import Flow
 from redrive.record.event import Custom, Event, Kind, Payload, Source, dump_payload, raw_of
 
@@ -151,7 +152,8 @@ class EventLog:
             payload=payload,
             parent_id=parent,
             ts_ns=self.now_ns() if at_ns is None else at_ns,
-            call_id=fact.call_id,
+            # A server may send an id that UTF-8 cannot carry; it must not end the recording.
+            call_id=None if fact.call_id is None else canonical.safe_text(fact.call_id),
             group=fact.group,
             flags=fact.flags,
             **({} if flow is None else {"actor": flow.name}),

@@ -27,6 +27,7 @@ from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
 from typing import Any
 
+from redrive import canonical
 from redrive.capture.conversation import Conversation
 from redrive.record.event import MAIN_ACTOR
 
@@ -141,7 +142,7 @@ class FlowTracker:
         A name that another context is in at this moment gets a number: two agents of one name that
         work at the same time are two flows.
         """
-        flow, is_within = self._named(name), self.is_within_call()
+        flow, is_within = self._named(canonical.safe_text(name)), self.is_within_call()
         flow.n_entered += 1
         return self._scope.set(_Scope(_current_owner(), flow, flow, is_within=is_within))
 

@@ -299,6 +299,19 @@ def test_a_named_flow_is_an_actor_of_its_own() -> None:
     assert len(recorded.sink.audit(recorded.started).steps) == 2
 
 
+def test_ids_and_names_that_utf_8_cannot_carry_are_recorded_in_a_form_that_it_can() -> None:
+    recorded = Recorded()
+    recorded.exchange(chat_body(USER), chat_answer("", asks("c\udfff", "look", '{"a": 1}')))
+    run_tool(recorded)
+    token = recorded.backend.enter_flow("sub\ud800")
+    recorded.exchange(chat_body(said("user", "sub")), chat_answer("8"))
+    recorded.backend.leave_flow(token)
+    call, result = [event for event in recorded.sink.events if event.call_id is not None]
+    assert call.call_id == result.call_id == "\ufffdc\\udfff"
+    assert {event.actor for event in recorded.sink.events} == {"main", "\ufffdsub\\ud800"}
+    assert not recorded.faults
+
+
 def test_a_derived_value_has_its_ordered_inputs_and_reaches_the_agent() -> None:
     recorded = Recorded()
     value = recorded.backend.derive("mean", "m.mean", "1", Raw(b"[0.1,0.2]"), lambda: 0.3)
