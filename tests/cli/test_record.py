@@ -132,6 +132,24 @@ def test_a_store_that_cannot_be_used_is_said_before_anything_runs(redrive, serve
     assert not (redrive.folder / "ran").exists()
 
 
+BREAK_STORE = "open(os.environ['REDRIVE_STORE'], 'wb').write(b'no store' * 999)\n"
+
+
+def test_a_store_that_breaks_before_the_first_request_leaves_the_agent_alone(redrive, server):
+    server.answers += answers("7")
+    done = record(redrive, server, *python(BREAK_STORE + "sys.stdout.buffer.write(ask())"))
+    assert (done.code, done.out) == (6, chat_answer("7").decode())
+    assert done.err.count("NOTHING IS RECORDED") == 1
+    assert "redrive: recorded" not in done.err
+
+
+def test_a_store_that_breaks_stops_the_agent_of_a_recorder_that_is_fail_closed(redrive, server):
+    agent = BREAK_STORE + "try: ask()\nexcept OSError: sys.exit(9)"
+    done = record(redrive, server, *python(agent), fail_closed=True)
+    assert done.code == 9
+    assert not server.received
+
+
 def test_results_seen_in_the_next_request_are_evidence(redrive, server):
     call = asks("c1", "look", '{"a": 1}')
     server.answers = [Answer((chat_answer("", call),)), *answers("7")]

@@ -21,10 +21,17 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from redrive.app.recorder_opening import RecorderOptions, new_session_id, open_recorder, tell
+from redrive.app.recorder_opening import (
+    NoSink,
+    RecorderOptions,
+    new_session_id,
+    open_recorder,
+    tell,
+)
 from redrive.app.recording import ENGINE_VARIABLE, LIST_VARIABLE, PARENT_VARIABLE
 from redrive.audit.manifest import CLASSES
 from redrive.capture.claude_hooks import report_hook
+from redrive.capture.event_log import Sink
 from redrive.capture.lazy import LazyBackend
 from redrive.capture.recorder import Recorder
 from redrive.capture.recording import RecordingBackend
@@ -32,7 +39,7 @@ from redrive.capture.remote_serving import serve_remote
 from redrive.capture.route import CONTROL, PROXY_VARIABLE, UPSTREAMS_VARIABLE
 from redrive.capture.targets import point_at
 from redrive.capture.token_evidence import CHAT_EVIDENCE
-from redrive.errors import StoreError, UsageError
+from redrive.errors import RedriveError, StoreError, UsageError
 from redrive.models.local import LocalEngine, parse_engine_options
 from redrive.record.decisions import TOOL_CALLS
 from redrive.record.event import SessionStarted, raw_of
@@ -138,7 +145,8 @@ def record_command(
         code = _run(request.command, agents | own, stdout)
         thread.close()  # exchanges that are still open have their end told
         backend.end("failure" if code else None)
-        sessions = _sessions(backend.begun, recording.session_id, listed)
+        begun = backend.begun if recording.is_kept else None
+        sessions = _sessions(begun, recording.session_id, listed)
     return RecordOutcome(code, sessions, left, tuple(faults))
 
 
@@ -154,6 +162,7 @@ class _ProxyRecording:
         faults: list[str],
     ) -> None:
         self.session_id = new_session_id(request.agent or Path(request.command[0]).stem)
+        self.is_kept = True
         self._request = request
         self._store = store
         self._engine = engine
@@ -167,10 +176,8 @@ class _ProxyRecording:
 
     def begin(self) -> RecordingBackend:
         """Open the recorder, and say what the session is."""
-        recorder = open_recorder(self._store, self.session_id, self._request.recorder, self.tell)
-        self._stack.callback(self._close, recorder)
         return RecordingBackend(
-            recorder,
+            self._open(),
             self.session_id,
             self._describe(),
             now_ns=time.time_ns,
@@ -178,6 +185,20 @@ class _ProxyRecording:
             engine=None if self._engine is None else self._engine.fingerprint,
             on_fault=self.tell,
         )
+
+    def _open(self) -> Sink:
+        """Open the recorder; where that fails the agent runs on, unless it is fail-closed."""
+        options = self._request.recorder
+        try:
+            recorder = open_recorder(self._store, self.session_id, options, self.tell)
+        except RedriveError as error:
+            if options.is_fail_closed:
+                raise
+            self.is_kept = False
+            self.tell(f"NOTHING IS RECORDED: {error.message}")
+            return NoSink()
+        self._stack.callback(self._close, recorder)
+        return recorder
 
     def _close(self, recorder: Recorder) -> None:
         try:

@@ -39,6 +39,16 @@ class RecorderOptions(msgspec.Struct, frozen=True):
     is_redacted: bool = False
 
 
+class NoSink:
+    """Keeps nothing: the store could not be opened, and the agent runs all the same."""
+
+    def put(self, events: Sequence[Event], artefacts: Sequence[bytes] = ()) -> None:
+        """Drop what happened."""
+
+    def flush(self) -> None:
+        """There is nothing to wait for."""
+
+
 def new_session_id(agent: str) -> str:
     """Give a session a name of its own: agent, time (UTC) and six random hex digits."""
     name = _NO_ID.sub("-", agent).strip("-") or "agent"

@@ -20,7 +20,13 @@ from typing import Any
 
 import msgspec
 
-from redrive.app.recorder_opening import RecorderOptions, new_session_id, open_recorder, tell
+from redrive.app.recorder_opening import (
+    NoSink,
+    RecorderOptions,
+    new_session_id,
+    open_recorder,
+    tell,
+)
 from redrive.capture.agent_code import find_roots
 from redrive.capture.event_log import Sink
 from redrive.capture.interception import ALL_SOURCES, captured_by, intercept
@@ -32,7 +38,7 @@ from redrive.capture.remote import RemoteBackend
 from redrive.capture.session import AgentSession
 from redrive.errors import RedriveError, StoreError, UsageError
 from redrive.record.decisions import JSON_CONTENT, TOOL_CALLS
-from redrive.record.event import Event, SessionStarted, raw_of
+from redrive.record.event import SessionStarted, raw_of
 from redrive.stores.locate import find_cwd, find_home, locate_store
 
 RERUN_VARIABLE = "REDRIVE_RERUN"
@@ -40,16 +46,6 @@ LIST_VARIABLE = "REDRIVE_RECORDED"
 PARENT_VARIABLE = "REDRIVE_PARENT_SESSION"
 ENGINE_VARIABLE = "REDRIVE_ENGINE"
 VOUCHABLE = ("clock", "prng", "environment")
-
-
-class _NoSink:
-    """Keeps nothing: the store could not be opened, and the agent runs all the same."""
-
-    def put(self, events: Sequence[Event], artefacts: Sequence[bytes] = ()) -> None:
-        """Drop what happened."""
-
-    def flush(self) -> None:
-        """There is nothing to wait for."""
 
 
 class RecordOptions(msgspec.Struct, frozen=True):
@@ -139,7 +135,7 @@ class Recording:
             if options.recorder.is_fail_closed:
                 raise
             tell(f"NOTHING IS RECORDED: {error.message}")
-            return _NoSink()
+            return NoSink()
         self._stack.callback(_close, recorder, session_id)
         _list(session_id)
         return recorder

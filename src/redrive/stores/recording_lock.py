@@ -81,8 +81,7 @@ def hold_session(store: Path, session_id: str) -> RecordingLock:
         for _ in range(_TRIES):
             descriptor = _try_to_lock(path)
             if descriptor is not None:
-                _note_holder(descriptor)
-                return RecordingLock(path, descriptor)
+                return _held(path, descriptor)
             time.sleep(_PAUSE_S)  # somebody may just be looking, or giving it up
         holder = _read_note(path)
     except OSError as error:
@@ -94,6 +93,16 @@ def hold_session(store: Path, session_id: str) -> RecordingLock:
         f"session {session_id} is being recorded by {describe(holder)}",
         hint="end that recorder, or record under another id",
     )
+
+
+def _held(path: Path, descriptor: int) -> RecordingLock:
+    """Note who holds a lock; where the note cannot be written nobody is to be kept out."""
+    try:
+        _note_holder(descriptor)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return RecordingLock(path, descriptor)
 
 
 def find_recorder(store: Path, session_id: str) -> Recorder | None:

@@ -1,5 +1,6 @@
 """A session has one recorder, whose death gives it free, and who is named to everybody else."""
 
+import errno
 import os
 import signal
 import stat
@@ -127,6 +128,19 @@ def test_who_only_looks_does_not_keep_a_recorder_out(path: Path) -> None:
     stop.set()
     thread.join()
     assert made == 50
+
+
+def test_a_lock_whose_holder_cannot_be_noted_is_not_held(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write_nothing(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("redrive.stores.recording_lock._note_holder", write_nothing)
+        with pytest.raises(StoreError, match="No space left"):
+            hold_session(path, "redrive:a")
+    hold_session(path, "redrive:a").release()
 
 
 def test_of_many_that_want_it_at_once_one_holds_it(path: Path) -> None:
