@@ -142,3 +142,11 @@ def test_tools_that_no_seam_saw_are_refused_by_name_and_nothing_runs(redrive, re
 def test_a_command_that_is_missing_is_usage(redrive, record):
     assert redrive("rerun", "nobody").code == 2
     assert redrive("rerun", "nobody", "--", "true").code == 2
+
+
+@needs_sandbox
+@pytest.mark.parametrize("command", ["no-such-program", "./agent.py"])
+def test_a_command_that_is_not_there_is_no_divergence(redrive, record, command):
+    done = redrive("rerun", record(sys.executable, "agent.py", "--sorted"), "--", command)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.strip() == f"redrive: no such command: {command}"

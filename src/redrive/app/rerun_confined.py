@@ -7,6 +7,8 @@ itself finds the backend in `REDRIVE_RERUN`, and is served its reads, tools and 
 """
 
 import asyncio
+import os
+import shutil
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
@@ -30,7 +32,9 @@ from redrive.capture.route import CONTROL, PROXY_VARIABLE, UPSTREAMS_VARIABLE
 from redrive.capture.serving import ServingBackend
 from redrive.capture.targets import point_at
 from redrive.compare.rerun_document import Variant
+from redrive.errors import UsageError
 from redrive.sandbox.bubblewrap import probe
+from redrive.sandbox.confinement import DEFAULT_PATH
 from redrive.sandbox.loopback import LOOPBACK_ORIGIN
 
 if TYPE_CHECKING:
@@ -93,6 +97,7 @@ class ConfinedRerun:
         variant: Variant,
         stop: threading.Event,
     ) -> CommandEnd:
+        _check_command(command[0], self._cwd, self._caller.get("PATH") or DEFAULT_PATH)
         asked: set[str] = set()
         control = {
             route: _noting(asked, route, handler)
@@ -148,6 +153,17 @@ class ConfinedRerun:
             variation=Variation(variant.hash_seed, variant.time_zone, variant.n_cpus),
             is_cwd_copied=self._is_cwd_copied,
         )
+
+
+def _check_command(command: str, cwd: Path, path: str) -> None:
+    """Refuse a command that is not there: an agent that never began has not ended early.
+
+    Raises:
+        UsageError: nothing of this name can be executed.
+    """
+    named = os.path.join(cwd, command) if os.path.dirname(command) else command
+    if shutil.which(named, path=path) is None:
+        raise UsageError(f"no such command: {command}")
 
 
 async def _end_after(stop: threading.Event, ending: threading.Event) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from redrive import canonical
 from redrive.compare.rerun_difference import RerunDivergence
-from redrive.compare.rerun_document import FlowCounts, RerunDocument
+from redrive.compare.rerun_document import AgentEnd, FlowCounts, RerunDocument
 from redrive.compare.rerun_verdict import CodeState, Finding
 from redrive.reports.counts import counted
 from redrive.reports.escape import escape
@@ -48,6 +48,7 @@ def rerun_lines(document: RerunDocument) -> Iterator[str]:
             yield f"    step {left.step} of {escape(left.flow)}: {left.kind} {escape(left.what)}"
     if document.control_flow == "not proved":
         yield "  control flow not proved: the agent read its own clock and dice"
+    yield from _end_lines(document.agent)
     yield from _code_lines(document)
     yield from _proof_lines(document)
     for note in document.notes:
@@ -85,6 +86,18 @@ def _decision_lines(document: RerunDocument) -> Iterator[str]:
         yield f"    step {decision.step} of {escape(decision.flow)}:"
         yield f"      expected: {_shown(decision.expected or 'nothing')}"
         yield f"      found:    {_shown(decision.found or 'no call')}"
+
+
+def _end_lines(agent: AgentEnd) -> Iterator[str]:
+    """Say how the agent's code ended, where it did not simply come to its end."""
+    if agent.exit_code:
+        yield f"  the agent ended with exit {agent.exit_code}{_because(agent.error)}"
+    elif agent.error is not None:
+        yield f"  the agent was ended by an error{_because(agent.error)}"
+
+
+def _because(error: str | None) -> str:
+    return "" if error is None else f": {_shown(error)}"
 
 
 def _flow(flow: FlowCounts) -> str:

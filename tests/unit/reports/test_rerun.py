@@ -1,7 +1,7 @@
 """A rerun as text: what it came to first, then on what it rests."""
 
 from redrive.compare.rerun_decisions import compare_decision
-from redrive.compare.rerun_document import RerunDocument, Variant, with_proof
+from redrive.compare.rerun_document import AgentEnd, RerunDocument, Variant, with_proof
 from redrive.replay.ports import CallAsked, ModelReply
 from redrive.reports.rerun import rerun_lines
 from tests.recorded import asks, chat_answer, chat_body, said
@@ -55,6 +55,17 @@ def test_a_gap_and_its_reason():
     assert "provenance gap: the record does not hold" in shown
     assert "not in the record [clock]" in shown
     assert "the record holds no value" in shown
+
+
+def test_an_agent_that_did_not_simply_end_is_told_with_its_error():
+    again = SESSION.rerun(agent)
+    exited = AgentEnd("exited", "OSError: \x1bRead-only", 1)
+    shown = text(document_of(again, agent=exited))
+    assert "  the agent ended with exit 1: OSError: \\x1bRead-only\n" in shown
+    assert "exit 3\n" in text(document_of(again, agent=AgentEnd("exited", exit_code=3)))
+    raised = AgentEnd("raised", "ValueError: no")
+    assert "ended by an error: ValueError: no\n" in text(document_of(again, agent=raised))
+    assert "the agent" not in text(document_of(again)).partition("\n")[2]
 
 
 def test_a_live_model_and_its_decisions():
