@@ -78,12 +78,19 @@ class StandIn:
         name: the function's name.
         find_real: gives the real function as it is now, so that a test's mock is honoured.
         answer: makes the read.
+        module: the name of the module that it is looked up in; absent for a method.
     """
 
     def __init__(
-        self, watch: Watch, name: str, find_real: Callable[[], Callable[..., Any]], answer: Answer
+        self,
+        watch: Watch,
+        name: str,
+        find_real: Callable[[], Callable[..., Any]],
+        answer: Answer,
+        module: str | None = None,
     ) -> None:
         self._watch = watch
+        self._module = module
         self._answer = answer
         self.find_real = find_real
         self.__name__ = self.__qualname__ = name
@@ -98,6 +105,22 @@ class StandIn:
     def __repr__(self) -> str:
         return f"<recorded {self.find_real()!r}>"
 
+    def __eq__(self, other: object) -> bool:
+        """Equal what else stands for the same function: each look-up of a method makes one."""
+        return isinstance(other, StandIn) and bool(self.find_real() == other.find_real())
+
+    def __hash__(self) -> int:
+        return hash(self.find_real())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle as the function itself is: by where it is looked up.
+
+        So the agent may hand one to a pool of processes, where nothing is intercepted.
+        """
+        if self._module is None:
+            return getattr, (getattr(self.find_real(), "__self__"), self.__name__)  # noqa: B009
+        return _look_up, (self._module, self.__name__)
+
     def __copy__(self) -> "StandIn":
         return self
 
@@ -110,6 +133,13 @@ class StandIn:
         return self._watch is watch
 
 
+def _look_up(module_name: str, name: str) -> Any:
+    """Find a function that was pickled as a stand-in, and stands for it again where one is."""
+    module = importlib.import_module(module_name)
+    watched = vars(type(module)).get(name)
+    return watched.stand_in if isinstance(watched, _ModuleName) else getattr(module, name)
+
+
 class _ModuleName:
     """One watched name of a module: a data descriptor, so that it goes before the module's own."""
 
@@ -118,14 +148,14 @@ class _ModuleName:
         self._known = watch.known
         self._name = stand_in.__name__
         self._names = names
-        self._stand_in = stand_in
+        self.stand_in = stand_in
 
     def __get__(self, _: object, __: type | None = None) -> Any:
         frame = sys._getframe(1)
         # Asked here first, since a library's look-up should cost little.
         is_other = self._known.get(frame.f_code.co_filename) is False
         if not is_other and self._watch.is_agent(frame):
-            return self._stand_in
+            return self.stand_in
         try:
             return self._names[self._name]
         except KeyError as error:
@@ -154,7 +184,7 @@ def watch_module(
     """
     names = vars(module)
     stand_ins = {
-        name: StandIn(watch, name, lambda name=name: names[name], answer)  # type: ignore[misc]
+        name: StandIn(watch, name, lambda name=name: names[name], answer, module.__name__)  # type: ignore[misc]
         for name, answer in answers.items()
         if name in names
     }

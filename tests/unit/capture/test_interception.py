@@ -458,6 +458,42 @@ def test_a_module_can_be_pickled_by_name_meanwhile(project: Project) -> None:
     assert out == "True\n"
 
 
+def test_what_is_handed_to_a_process_of_a_pool_is_pickled_as_without_us(project: Project) -> None:
+    out = project.run("""
+        import concurrent.futures, multiprocessing, pickle, random, time, uuid
+        from datetime import datetime
+        backend = ReadingBackend()
+        rng = random.Random(7)
+        with intercept(backend):
+            functions = [time.time, uuid.uuid4, random.random, rng.random, datetime.now]
+            fork = multiprocessing.get_context("fork")
+            with concurrent.futures.ProcessPoolExecutor(1, mp_context=fork) as pool:
+                values = [pool.submit(function).result() for function in functions]
+            print([type(value).__name__ for value in values], len(backend.reads))
+            for function in pickle.loads(pickle.dumps(functions)):
+                function()
+            print(len(backend.reads), values[3] == rng.random())
+        print(pickle.loads(pickle.dumps(functions[0])) is time.time)
+    """)
+    assert out.splitlines() == [
+        "['float', 'UUID', 'float', 'float', 'datetime'] 0",
+        "5 True",
+        "True",
+    ]
+
+
+def test_a_method_that_is_looked_up_again_is_equal_as_without_us(project: Project) -> None:
+    out = project.run("""
+        import random
+        from datetime import datetime
+        with intercept(ReadingBackend()):
+            one, other = random.Random(1), random.Random(1)
+            print(one.random == one.random, one.random == other.random, one.random == 1)
+            print(len({datetime.now, datetime.now}))
+    """)
+    assert out == "True False False\n1\n"
+
+
 def test_a_class_that_cannot_be_reached_is_said_not_to_be_intercepted(project: Project) -> None:
     out = project.run("""
         from datetime import date, datetime
