@@ -24,6 +24,7 @@ from redrive.audit.sent import CACHE_FIELDS, PARAMETERS, Body, SentScanner, Sent
 from redrive.record.event import (
     FLAG_MALFORMED,
     FLAG_NO_ANSWER,
+    FLAG_NO_FORM,
     FLAG_UNREPRESENTABLE,
     Derived,
     Event,
@@ -55,6 +56,7 @@ FLAG_CAUSES: Mapping[str, str] = {
     FLAG_UNREPRESENTABLE: "inexact_{}",
     FLAG_MALFORMED: "malformed_{}",
     FLAG_NO_ANSWER: "answer_not_recorded",
+    FLAG_NO_FORM: "value_without_form",
 }
 _CLASS_OF_KIND: Mapping[Kind, InputClass] = {
     Kind.TOOL_RESULT: InputClass.ENVIRONMENT,

@@ -158,6 +158,11 @@ CAUSES: Mapping[str, Cause] = {
         "{function} computed {name} and its ordered inputs are not recorded",
         "record a derived value with its function, version and inputs in order",
     ),
+    "value_without_form": Cause(
+        _ENVIRONMENT,
+        "what the agent was given has no JSON form and is not recorded",
+        "give the tool or the derivation `encode` and `decode`, or let it return plain JSON",
+    ),
     "masked_derived": Cause(
         _ENVIRONMENT,
         "{function} computed {name} and its record is masked ({rule})",

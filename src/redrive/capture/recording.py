@@ -25,6 +25,7 @@ from redrive.capture.tool_recording import (
     Run,
     ToolRecording,
     flags_of,
+    without_form,
 )
 from redrive.capture.wire_recording import Exchange, WireRecording
 from redrive.errors import StoreError
@@ -135,13 +136,14 @@ class RecordingBackend:
             payload = Derived(
                 name=name, function=function, version=version, inputs=inputs, value=told
             )
-            self._act("v", Kind.VALUE_DERIVED, payload)
+            self._act("v", Kind.VALUE_DERIVED, payload, has_form=told is not UNSET)
         return value
 
-    def _act(self, prefix: str, kind: Kind, payload: Payload) -> None:
+    def _act(self, prefix: str, kind: Kind, payload: Payload, *, has_form: bool = True) -> None:
         """Write a fact in the flow of this context, as soon as that is known."""
         log, at_ns = self._log, self._log.now_ns()
-        fact = Fact(kind, payload, flags=flags_of(self._tracker))
+        flags = flags_of(self._tracker)
+        fact = Fact(kind, payload, flags=flags if has_form else without_form(flags))
         self._tracker.act(lambda flow: log.add(flow, log.next(prefix), fact, at_ns=at_ns))
 
     def begin_call(

@@ -19,7 +19,15 @@ from msgspec import UNSET, Raw, UnsetType
 
 from redrive.capture.event_log import EventLog, Fact
 from redrive.capture.flows import Flow, FlowTracker
-from redrive.record.event import FLAG_WITHIN_CALL, Custom, Kind, ToolCall, ToolResult, raw_of
+from redrive.record.event import (
+    FLAG_NO_FORM,
+    FLAG_WITHIN_CALL,
+    Custom,
+    Kind,
+    ToolCall,
+    ToolResult,
+    raw_of,
+)
 from redrive.record.signature import argument_digests
 
 HARNESS_CALL, HARNESS_RESULT = "harness.call", "harness.result"
@@ -120,6 +128,11 @@ def flags_of(tracker: FlowTracker) -> tuple[str, ...]:
     return (FLAG_WITHIN_CALL,) if tracker.is_within_call() else ()
 
 
+def without_form(flags: tuple[str, ...]) -> tuple[str, ...]:
+    """Flag that what the agent was given is not recorded; a tool's own doings reach nobody else."""
+    return flags if FLAG_WITHIN_CALL in flags else (*flags, FLAG_NO_FORM)
+
+
 class ReportedResult(msgspec.Struct, frozen=True):
     """A result that someone saw who did not run the tool, such as a hook.
 
@@ -203,7 +216,8 @@ class ToolRecording:
             fields |= {"call": run.name, "status": status}
             if not isinstance(result, UnsetType):
                 fields["result"] = result
-            self._log.add_custom(run.flow, HARNESS_RESULT, fields, flags=run.flags)
+            flags = run.flags if unrepresentable is None else without_form(run.flags)
+            self._log.add_custom(run.flow, HARNESS_RESULT, fields, flags=flags)
             return
         self._asked.end(run.flow, run.asked)
         payload = ToolResult(

@@ -48,6 +48,7 @@ FLAG_UNREPRESENTABLE = canonical.UNREPRESENTABLE
 FLAG_MALFORMED = "malformed field"
 FLAG_NO_ANSWER = "no answer recorded"
 FLAG_WITHIN_CALL = "within a call"
+FLAG_NO_FORM = "no JSON form"
 
 
 class Source(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -80,7 +81,8 @@ class Event(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
             `unrepresentable number`, `malformed field` (one that is there, and not of the type or
             word that the format documents), `no answer recorded` (on a response that the record
             does not hold: its empty text was not said), `within a call` (it happened while a tool
-            ran, in the tool's own code: a rerun that serves the tool's result never comes there).
+            ran, in the tool's own code: a rerun that serves the tool's result never comes there),
+            `no JSON form` (the agent was given a value that is not recorded).
     """
 
     id: str

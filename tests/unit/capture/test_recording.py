@@ -3,7 +3,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
 from redrive.capture.ports import Outcome, SentRequest
 from redrive.errors import StoreError
@@ -197,6 +197,29 @@ def test_a_result_without_a_json_form_is_missing_by_name() -> None:
     harness = recorded.backend.begin_call("other", "pure", Raw(b"{}"), is_unsafe=False)
     harness.returned_unknown("Decimal")
     assert "result" not in data_of(recorded.sink.of_kind(Kind.CUSTOM)[-1])
+
+
+def test_what_the_harness_got_without_a_json_form_opens_the_step_that_it_reaches() -> None:
+    recorded = Recorded()
+    call = recorded.backend.begin_call("look", "pure", Raw(b"{}"), is_unsafe=False)
+    call.returned_unknown("tuple")
+    recorded.backend.derive("sum", "f", "1", Raw(b"[]"), lambda: UNSET)
+    recorded.exchange(chat_body(USER), chat_answer("7"))
+    (step,) = recorded.sink.audit(recorded.started).steps
+    assert {(gap.input_class, gap.what) for gap in step.missing} == {
+        ("environment", "custom c2"),
+        ("environment", "value.derived v1"),
+    }
+
+
+def test_what_a_tool_itself_got_without_a_json_form_opens_nothing() -> None:
+    recorded = Recorded()
+    outer = recorded.backend.begin_call("outer", "pure", Raw(b"{}"), is_unsafe=False)
+    inner = recorded.backend.begin_call("inner", "pure", Raw(b"{}"), is_unsafe=False)
+    inner.returned_unknown("tuple")
+    outer.returned(Raw(b"7"))
+    recorded.exchange(chat_body(USER), chat_answer("7"))
+    assert recorded.sink.audit(recorded.started).is_closed
 
 
 def test_tools_that_run_in_a_pool_of_threads_answer_the_flow_that_asked() -> None:
