@@ -44,11 +44,12 @@ from redrive.record.event import (
     raw_value,
 )
 from redrive.record.pairing import pair_path
-from redrive.record.session import EventReader, SessionIndex
+from redrive.record.session import IS_DECISION, EventReader, SessionIndex
 from redrive.record.trajectory import Step, Trajectory
 
 # Damage that lost nothing, or whose event says itself what it could not hold.
 HARMLESS_DAMAGE = frozenset({"byte order mark", FLAG_UNREPRESENTABLE})
+MAX_NAMED = 10
 
 
 @final
@@ -214,11 +215,27 @@ class _Auditor:
             self._place_damage(notes)
         else:
             notes.append("no decision is recorded")
+        self._name_others(notes)
         reports = [self._audit_step(step) for step in steps]
         if self.stray:
             self._place_stray(reports, notes)
         summary = (self.trajectory.session_id, self.trajectory.actor)
         return sum_up(*summary, tuple(reports), tuple(notes))
+
+    def _name_others(self, notes: list[str]) -> None:
+        """Name the flows that decide as well: what is found here says nothing of them."""
+        index = self.index
+        deciding = {
+            actor
+            for actor, role in zip(index.node_actor, index.node_role, strict=True)
+            if role & IS_DECISION
+        }
+        own = index.actor_number(self.trajectory.actor)
+        others = [index.actors[actor] for actor in sorted(deciding - {own})]
+        if others:
+            shown = ", ".join(others[:MAX_NAMED])
+            more = f" and {len(others) - MAX_NAMED} more" if len(others) > MAX_NAMED else ""
+            notes.append(f"flows audited by themselves, with --actor: {shown}{more}")
 
     def _open_first(self, environment: Mapping[str, Any] | None) -> None:
         """Find what opens step 1: a broken path, a masked or another environment."""

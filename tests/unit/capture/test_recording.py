@@ -269,6 +269,20 @@ def test_three_agents_in_threads_are_three_closed_flows() -> None:
     assert sorted(event.actor for event in reads) == ["flow-2", "flow-3", "main"]
 
 
+@pytest.mark.parametrize(("count", "end"), [(2, "f1, f2"), (11, "f8, f9, f10 and 1 more")])
+def test_an_audit_names_the_flows_that_it_says_nothing_of(count: int, end: str) -> None:
+    recorded = Recorded()
+    recorded.exchange(chat_body(USER), chat_answer("7"))
+    for number in range(1, count + 1):
+        token = recorded.backend.enter_flow(f"f{number}")
+        recorded.exchange(chat_body(said("user", f"sub {number}")), chat_answer("8"))
+        recorded.backend.leave_flow(token)
+    note = recorded.sink.audit(recorded.started).notes[-1]
+    assert note.startswith("flows audited by themselves, with --actor: f1")
+    assert note.endswith(end)
+    assert "main" in recorded.sink.audit(recorded.started, actor="f1").notes[-1]
+
+
 def test_at_a_proxy_a_request_that_repeats_older_words_goes_back_to_them() -> None:
     recorded = Recorded(by_context=False)
     first, second = said("assistant", "one"), said("assistant", "two")
