@@ -228,12 +228,11 @@ def test_with_a_provider_that_has_no_seed_the_seed_is_the_only_gap(store, server
     }
     server.answers = [Answer((json.dumps(message).encode(),))]
     with redrive.record("a", store=store, intercept=True) as session:
-        client = anthropic.Anthropic(
-            api_key="k", base_url=server.url, http_client=session.http_client(), max_retries=0
-        )
-        client.messages.create(
-            model="claude-x", max_tokens=8, messages=[{"role": "user", "content": "x"}]
-        )
+        options = {"http_client": session.http_client(), "max_retries": 0}
+        with anthropic.Anthropic(api_key="k", base_url=server.url, **options) as client:
+            client.messages.create(
+                model="claude-x", max_tokens=8, messages=[{"role": "user", "content": "x"}]
+            )
     _, report = read_back(store)
     assert [(gap.input_class, gap.what) for gap in report.steps[0].missing] == [
         ("sampling", "seed")
