@@ -79,7 +79,7 @@ def request_to(url: str) -> tuple[tuple[str, int], bytes]:
 def median_request(url: str) -> float:
     """Give the median of seconds that a request takes on a kept connection."""
     address, raw = request_to(url)
-    length = len(_exchange_once(address, raw))
+    length = len(exchange_once(address, raw))
     times = []
     with socket.create_connection(address) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -93,7 +93,7 @@ def median_request(url: str) -> float:
     return statistics.median(times)
 
 
-def _exchange_once(address: tuple[str, int], raw: bytes) -> bytes:
+def exchange_once(address: tuple[str, int], raw: bytes) -> bytes:
     """Give a whole answer; each one through the same middle is as long."""
     with socket.create_connection(address) as connection:
         connection.sendall(raw)
@@ -106,7 +106,7 @@ def _exchange_once(address: tuple[str, int], raw: bytes) -> bytes:
 
 
 @contextlib.contextmanager
-def _servers() -> Iterator[tuple[str, str]]:
+def servers() -> Iterator[tuple[str, str]]:
     """Run the fake model, the relay and the proxy; give the URLs of relay and proxy."""
     command = (sys.executable, "-m", "benchmarks.relaying")
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
@@ -120,7 +120,7 @@ def _servers() -> Iterator[tuple[str, str]]:
 def figures(*, is_quick: bool) -> Iterator[Figure]:
     """Measure P11's row of the proxy."""
     del is_quick  # the whole takes less than two seconds
-    with _servers() as (relay, proxy):
+    with servers() as (relay, proxy):
         yield compare(
             "P11",
             "median request through the recording proxy / through a byte relay",
@@ -150,6 +150,8 @@ class _Observer:
 
 class _Memory:
     """A backend that keeps the last exchanges."""
+
+    is_serving = False
 
     def __init__(self) -> None:
         self.kept: list[tuple[object, _Observer]] = []

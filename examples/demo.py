@@ -6,8 +6,11 @@
 3. A transcript of the kind that a coding agent leaves behind is audited: it cannot support a
    verdict, and the audit says what is missing.
 4. Policies are replayed over all of these sessions: would a guard have fired?
+5. An agent is recorded by one line of its code, and by none; then its own code runs again on the
+   record, with the network off.
 
-Without the local model's two wheels the first two parts are named and left out.
+Without the local model's two wheels parts 1, 2 and 5 are named and left out; without a sandbox that
+is proven, the last step of part 5.
 """
 
 import json
@@ -22,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from redrive.models import local
+from redrive.sandbox.bubblewrap import probe
 
 HERE = Path(__file__).resolve().parent
 TRANSCRIPT = "transcript.claude.jsonl"
@@ -97,6 +101,22 @@ class Demo:
         self.redrive(["show", TRANSCRIPT_SESSION, "--effects"], 0, "git commit")
         self.redrive(["audit", TRANSCRIPT_SESSION], 3, "clock", "prng")
 
+    def record_an_agent(self) -> None:
+        """Part 5: recorded from the inside it is closed; from the outside clock and dice lack."""
+        title("5. An agent records itself, and runs again on its record")
+        shutil.copy(HERE / "agent.py", self.folder)
+        (self.folder / "pyproject.toml").touch()  # its code ends at this folder
+        agent = [sys.executable, "agent.py"]
+        recording = ["record", "--model", "local"]
+        self.redrive([*recording, "--agent", "plain", "--", *agent, "--plain"], 0)
+        self.redrive(["audit", "redrive:plain"], 3, "not captured", "clock, prng")
+        self.redrive([*recording, "--", *agent], 0)
+        self.redrive(["audit", "redrive:agent"], 0, "closed: all")
+        if probe().is_proven:
+            self.redrive(["rerun", "redrive:agent", "--", *agent], 0, "identical", "live calls: 0")
+        else:
+            print(f"no rerun here: {probe().reason}")
+
     def replay_policies(self) -> None:
         """Part 4: a shipped guard and a policy of one's own, on the sessions of the other parts."""
         title("4. Would a guard have fired in these sessions?")
@@ -154,13 +174,15 @@ def main() -> int:
         demo = Demo(Path(folder))
         if not local.is_installed():
             print(
-                f"The local model is not installed, so parts 1 and 2 are left out.\n"
+                f"The local model is not installed, so parts 1, 2 and 5 are left out.\n"
                 f"To see them: {local.INSTALL_HINT}"
             )
         elif demo.replay_a_fresh_session():
             demo.replay_an_edited_copy()
         demo.audit_a_transcript()
         demo.replay_policies()
+        if local.is_installed():
+            demo.record_an_agent()
     for fault in demo.faults:
         print(f"\nNOT AS EXPECTED: {fault}")
     if not demo.faults:

@@ -2,7 +2,7 @@
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -34,10 +34,11 @@ class Received:
 
 @dataclass
 class LoopbackServer:
-    """Gives each request the next of `answers`."""
+    """Gives each request the next of `answers`, or what `answer` makes of it."""
 
     url: str = ""
     answers: list[Answer] = field(default_factory=list)
+    answer: Callable[["Received"], Answer] | None = None
     received: list[Received] = field(default_factory=list)
     go_on: threading.Event = field(default_factory=threading.Event)
 
@@ -55,9 +56,10 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         headers = {key.lower(): value for key, value in self.headers.items()}
         body = self._read_body(headers)
-        self.fake.received.append(Received(self.command, self.path, headers, body))
-        answer = self.fake.answers.pop(0)
-        self._write(answer)
+        received = Received(self.command, self.path, headers, body)
+        self.fake.received.append(received)
+        make = self.fake.answer
+        self._write(self.fake.answers.pop(0) if make is None else make(received))
 
     do_GET = do_POST  # noqa: N815 - the base class asks for it
 

@@ -1,7 +1,8 @@
 """Records sessions that are full of planted secrets, and reads all that a store's file holds.
 
-An agent is told a secret, its model says it in a stream of pieces and puts it into a call, the tool
-gives it back, the harness reads, derives and sends it elsewhere, a server quotes it in an error.
+An agent is told a secret, its model says it in a stream of pieces and puts it into a call, the
+tool gives it back, the harness reads, derives and sends it elsewhere, and a server quotes it in an
+error.
 """
 
 import gzip
@@ -98,13 +99,21 @@ def record_planted(texts: Sequence[str]) -> Batches:
     return agent.sink
 
 
-def store_batches(path: Path, batches: Batches, scrub: Scrub | None = None) -> None:
-    """Commit what was recorded, each batch through `scrub`."""
+def store_batches(
+    path: Path, batches: Batches, scrub: Scrub | None = None, *, size: int = 64
+) -> None:
+    """Commit what was recorded, each batch through `scrub`, at least `size` events at once."""
+    events: list[Event] = []
+    artefacts: list[bytes] = []
     with closing(open_journal(path, SESSION, "redrive", 1)) as journal:
-        for events, artefacts in batches.batches:
-            if scrub is not None:
-                events, artefacts = scrub(events, artefacts)
-            journal.commit(events, artefacts)
+        for batch in batches.batches:
+            more, bodies = batch if scrub is None else scrub(*batch)
+            events += more
+            artefacts += bodies
+            if len(events) >= size:
+                journal.commit(events, artefacts)
+                events, artefacts = [], []
+        journal.commit(events, artefacts)
 
 
 def everything_in(path: Path) -> Iterator[bytes]:

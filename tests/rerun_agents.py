@@ -35,8 +35,9 @@ class BrokenError(Exception):
 class Seams:
     """An agent's side of a backend that records or serves."""
 
-    def __init__(self, backend: Any) -> None:
+    def __init__(self, backend: Any, now_ns: Callable[[], int] = lambda: 1) -> None:
         self.backend = backend
+        self.now_ns = now_ns
 
     def ask(
         self,
@@ -49,12 +50,13 @@ class Seams:
         **fields: Any,
     ) -> tuple[int, bytes]:
         """Send a request; `answer`, `status` and `outcome` are how the world answers."""
-        observer = self.backend.sent(SentRequest(method, url, (), body, 1, **fields))
+        observer = self.backend.sent(SentRequest(method, url, (), body, self.now_ns(), **fields))
         if not isinstance(observer, ServedAnswer):
             if outcome is not Outcome.FAILED:
-                observer.responded(status, JSON, 2)
+                observer.responded(status, JSON, self.now_ns())
                 observer.received(answer)
-            observer.finished(outcome, 3, "no route" if outcome is Outcome.FAILED else "")
+            message = "no route" if outcome is Outcome.FAILED else ""
+            observer.finished(outcome, self.now_ns(), message)
             observer = ServedAnswer(status, JSON, answer, outcome)
         if observer.outcome is not Outcome.COMPLETE:
             raise BrokenError(observer.outcome, observer.body)
@@ -154,7 +156,7 @@ def run_again(session: Session, backend: ServingBackend, agent: Agent) -> Again:
 def record_agent(agent: Agent, *, is_ended: bool = True, by_context: bool = True) -> Session:
     """Record an agent."""
     recorded = Recorded(by_context=by_context)
-    agent(Seams(recorded.backend))
+    agent(Seams(recorded.backend, recorded.backend._log.now_ns))
     if is_ended:
         recorded.backend.end("success")
     assert not recorded.faults

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from benchmarks import __main__ as program
-from benchmarks import data
+from benchmarks import data, relaying
 from benchmarks.paired import Figure, line_of, measure
 from benchmarks.process import run
 from benchmarks.replaying import load, replay
@@ -78,6 +78,12 @@ def test_the_replay_that_is_measured_finds_an_edited_decision() -> None:
     found = replay(load(MemorySource("bench.jsonl", lines)), lambda: edited)
     assert found.first_divergence is not None
     assert found.first_divergence.decision == 7
+
+
+def test_the_relay_and_the_proxy_are_asked_the_same_and_answer_the_same() -> None:
+    with relaying.servers() as urls:
+        answers = [relaying.exchange_once(*relaying.request_to(url)) for url in urls]
+    assert answers[0] == answers[1] == relaying.RAW_ANSWER
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones(

@@ -3,7 +3,9 @@
 import json
 from importlib.resources import files
 
+from redrive.stores.recording import open_journal
 from tests.schemas import check
+from tests.stored import messages, steps_of
 
 CASE = "25-polled-identical-calls"
 
@@ -84,3 +86,22 @@ def test_every_schema_is_named_for_its_document():
         name = entry.name.removesuffix(".json")
         assert schema["$id"] == f"redrive.{name}/1"
         assert schema["properties"]["schema"] == {"const": f"redrive.{name}"}
+
+
+def test_a_session_that_is_recorded_and_one_whose_recorder_was_killed(redrive):
+    journals = [open_journal(redrive.store, f"redrive:{name}", "redrive", 1) for name in "ab"]
+    for journal in journals:
+        journal.commit(list(steps_of(journal.session_id, messages(2))))
+    journals[0].abandon()
+    listed = check(redrive.json("sessions"), "sessions")["sessions"]
+    states = {session["session_id"]: session["recorder"] for session in listed}
+    assert states == {"redrive:a": "ended early", "redrive:b": "recording"}
+    for name, state in states.items():
+        shown = check(redrive.json("show", name), "show")["session"]
+        assert (shown["recorder"], shown["model_calls"], shown["events"]) == (state, 2, 6)
+        assert check(redrive.json("audit", name, code=3), "audit")["sessions"][0]["steps"]
+        assert redrive.json("verify", name)["ok"]
+    assert "recording now" in redrive("show", "b").out
+    journals[1].close()
+    listed = check(redrive.json("sessions"), "sessions")["sessions"]
+    assert [session.get("recorder") for session in listed] == ["ended early", None]

@@ -6,6 +6,7 @@ starts a program: never the home folder, nor one that holds it.
 
 import os
 import shutil
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -59,6 +60,29 @@ def check_cwd(cwd: str, home: str) -> str:
             hint="run it from a project folder: a confined agent does not see the home folder",
         )
     return folder
+
+
+def find_pipes(folder: str) -> tuple[str, ...]:
+    """List the named pipes in a folder and below, as they are now.
+
+    A folder that is shown read-only still lets its pipes be written to, and a program of this
+    machine may read there.
+
+    Cost: one look at each entry; links are not followed.
+    """
+    return tuple(
+        os.path.join(root, name)
+        for root, _, names in os.walk(folder)
+        for name in names
+        if _is_pipe(os.path.join(root, name))
+    )
+
+
+def _is_pipe(path: str) -> bool:
+    try:
+        return stat.S_ISFIFO(os.lstat(path).st_mode)
+    except OSError:
+        return False
 
 
 def is_of_system(path: str) -> bool:

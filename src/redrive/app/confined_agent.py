@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 import redrive
-from redrive.app.agent_folders import check_cwd, find_folders, is_of_system
+from redrive.app.agent_folders import check_cwd, find_folders, find_pipes, is_of_system
 from redrive.errors import ContainmentError, UsageError
 from redrive.sandbox.bubblewrap import run_confined
 from redrive.sandbox.confinement import (
@@ -44,10 +44,11 @@ from redrive.sandbox.wiring import Wiring
 
 # Software development kits refuse to start without one; none of these is worth anything.
 NO_KEY = "redrive"
-KEY_VARIABLES = (
-    *("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "AZURE_OPENAI_API_KEY", "GEMINI_API_KEY"),
-    *("GOOGLE_API_KEY", "MISTRAL_API_KEY", "GROQ_API_KEY", "OPENROUTER_API_KEY"),
+_KEY_OWNERS = (
+    *("OPENAI", "ANTHROPIC", "AZURE_OPENAI", "GEMINI"),
+    *("GOOGLE", "MISTRAL", "GROQ", "OPENROUTER"),
 )
+KEY_VARIABLES = tuple(f"{owner}_API_KEY" for owner in _KEY_OWNERS)
 AGENT_LIMITS = Limits(
     cpu_s=900,
     # A reservation, not memory in use: JavaScript engines reserve far more than they touch.
@@ -238,12 +239,8 @@ def _plan(agent: AgentCommand, server: AgentServer) -> _Plan:
     folder = check_cwd(agent.cwd, home)
     shown = _shown(agent.command[0], path, home, agent.readable)
     copy = _copy_of(folder, shown, agent.limits) if agent.is_cwd_copied else None
-    if copy is not None:
-        shown = (*shown, Bind(folder, _COPIED_FROM))
-    elif not is_of_system(folder):
-        shown = (Bind(folder), *(bind for bind in shown if bind.source != folder))
     confinement = Confinement(
-        readable=shown,
+        readable=(*shown, *_working_folder(folder, copy), *_covers(agent.readable)),
         cwd=folder,
         environment=_environment(agent, server, path),
         limits=agent.limits,
@@ -252,6 +249,20 @@ def _plan(agent: AgentCommand, server: AgentServer) -> _Plan:
     )
     how = "read-only" if copy is None else "a private copy that is gone afterwards"
     return _Plan(agent.command, confinement, copy, (f"the working folder is {how}",))
+
+
+def _working_folder(folder: str, copy: FolderCopy | None) -> tuple[Bind, ...]:
+    """Show the working folder, where it is or where its copy is made from."""
+    if copy is None and is_of_system(folder):
+        return ()
+    inside = folder if copy is None else copy.source
+    pipes = (inside + pipe.removeprefix(folder) for pipe in find_pipes(folder))
+    return (Bind(folder, inside), *(Bind(os.devnull, pipe) for pipe in pipes))
+
+
+def _covers(named: Sequence[str]) -> tuple[Bind, ...]:
+    """Cover the pipes in the folders that a user names."""
+    return tuple(Bind(os.devnull, pipe) for name in named for pipe in find_pipes(name))
 
 
 def _environment(agent: AgentCommand, server: AgentServer, path: str) -> Mapping[str, str]:

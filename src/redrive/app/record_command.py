@@ -187,6 +187,7 @@ class _ProxyRecording:
         facts = {} if engine is None else {"engine": _facts_of(engine)}
         return SessionStarted(
             task=request.task,
+            format_id=self.session_id.partition(":")[2],
             agent=request.agent or Path(request.command[0]).stem,
             basis="intercepted",
             captures=captures,

@@ -6,6 +6,7 @@ Source: DESIGN.md §3 "Store"; `docs/reliability.md` "Store and recorder".
 """
 
 import os
+import re
 import secrets
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +21,8 @@ from redrive.capture.recorder import Recorder
 from redrive.capture.recording import FORMAT, VERSION
 from redrive.record.event import Event
 from redrive.stores.recording import open_journal
+
+_NO_ID = re.compile(r"[^\w.]+")
 
 
 class RecorderOptions(msgspec.Struct, frozen=True):
@@ -38,8 +41,9 @@ class RecorderOptions(msgspec.Struct, frozen=True):
 
 def new_session_id(agent: str) -> str:
     """Give a session a name of its own: agent, time (UTC) and six random hex digits."""
+    name = _NO_ID.sub("-", agent).strip("-") or "agent"
     now = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
-    return f"{FORMAT}:{agent}-{now}-{secrets.token_hex(3)}"
+    return f"{FORMAT}:{name}-{now}-{secrets.token_hex(3)}"
 
 
 def tell(line: str) -> None:

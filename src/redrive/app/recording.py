@@ -12,7 +12,7 @@ Source: DESIGN.md §3 "Provenance manifest"; issue "The recorder".
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -24,8 +24,8 @@ from redrive.app.recorder_opening import RecorderOptions, new_session_id, open_r
 from redrive.capture.agent_code import find_roots
 from redrive.capture.event_log import Sink
 from redrive.capture.interception import ALL_SOURCES, captured_by, intercept
+from redrive.capture.lazy import LazyBackend
 from redrive.capture.manifest import build_manifest
-from redrive.capture.ports import Backend
 from redrive.capture.recorder import Recorder
 from redrive.capture.recording import RecordingBackend
 from redrive.capture.remote import RemoteBackend
@@ -96,12 +96,21 @@ class Recording:
     def _serve(self) -> AgentSession:
         """Serve what was recorded, by whoever started this process for a rerun."""
         backend = RemoteBackend(os.environ[RERUN_VARIABLE])
-        self._intercept(backend, ALL_SOURCES)
+        self._stack.enter_context(intercept(backend, ALL_SOURCES, roots=self._options.roots))
         return AgentSession(backend)
 
     def _record(self) -> AgentSession:
         options, session_id = self._options, new_session_id(self._agent)
-        started = self._describe()
+        # What is intercepted is known only once it is, and stands in the session's first event.
+        made: list[RecordingBackend] = []
+        names: frozenset[str] = frozenset()
+        if options.intercepted:
+            seams = LazyBackend(lambda: made[0])
+            held = intercept(seams, options.intercepted, roots=options.roots)
+            names = self._stack.enter_context(held).names
+        for name in sorted(set(options.intercepted) - names):
+            tell(f"{session_id}: reads of {name} cannot be intercepted in this interpreter")
+        started = self._describe(session_id, names)
         fingerprint = {**_engine_of_proxy(), **options.engine}.get("fingerprint")
         backend = RecordingBackend(
             self._open(session_id),
@@ -112,16 +121,12 @@ class Recording:
             engine=fingerprint if isinstance(fingerprint, str) else None,
             on_fault=lambda line: tell(f"{session_id}: {line}"),
         )
+        made.append(backend)
         self._backend = backend
-        self._intercept(backend, options.intercepted)
         return AgentSession(backend, session_id=session_id, on_end=self._set_status)
 
     def _set_status(self, status: str) -> None:
         self._status = status
-
-    def _intercept(self, backend: Backend, names: Sequence[str]) -> None:
-        if names:
-            self._stack.enter_context(intercept(backend, names, roots=self._options.roots))
 
     def _open(self, session_id: str) -> Sink:
         options = self._options
@@ -139,10 +144,10 @@ class Recording:
         _list(session_id)
         return recorder
 
-    def _describe(self) -> SessionStarted:
+    def _describe(self, session_id: str, names: Iterable[str]) -> SessionStarted:
         """Say what is known of the whole session, and on what it rests."""
         options = self._options
-        seen = captured_by(options.intercepted)
+        seen = captured_by(names)
         captures = dict.fromkeys(("context", "tool_results", "sampling", "environment"), "captured")
         for name in ("clock", "prng"):
             is_known = seen[name] == "captured" or name in options.vouched
@@ -152,6 +157,7 @@ class Recording:
         manifest = _manifest(options.roots, engine)
         return SessionStarted(
             task=options.task,
+            format_id=session_id.partition(":")[2],
             agent=self._agent,
             basis="vouched" if is_vouched else "intercepted",
             captures=captures,

@@ -51,9 +51,14 @@ class Tally:
 
 @dataclass(slots=True)
 class _Found:
-    """What one pass over the events of all sessions found; keys are artefacts but for `tallies`."""
+    """What one pass over the events of all sessions found.
+
+    `tallies` and `touched` (the seqs of events that hold a secret) are by session, `told` and
+    `encodings` by artefact.
+    """
 
     tallies: dict[str, Tally] = field(default_factory=dict)
+    touched: dict[str, set[int]] = field(default_factory=dict)
     masked_nodes: set[str] = field(default_factory=set)
     told: dict[str, list[Stretch]] = field(default_factory=dict)
     encodings: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -96,6 +101,7 @@ class RedactionPlan:
                 break
         self.tallies = found.tallies
         self._masked_nodes = found.masked_nodes
+        self._touched = found.touched
 
     @property
     def is_needed(self) -> bool:
@@ -108,7 +114,9 @@ class RedactionPlan:
 
     def change(self, event: Event) -> Event:
         """Give an event as it will be; the event itself, where nothing of it is masked."""
-        changed, _ = redact_event(event, self.redactor)
+        changed = event
+        if event.seq in self._touched[event.session_id]:
+            changed, _ = redact_event(event, self.redactor)
         changed = settle(changed, self._moved, self._masked_nodes)
         digest, _ = self.beginnings.get(event.source.artefact, (event.source.artefact, 0))
         made = self.sources.get(digest)
@@ -133,6 +141,7 @@ class RedactionPlan:
         found = _Found()
         for row in self._rows:
             tally = found.tallies[row.session_id] = Tally()
+            found.touched[row.session_id] = set()
             for event in self._store.events(row.session_id):
                 self._read_event(event, tally, found)
         return found
@@ -150,6 +159,7 @@ class RedactionPlan:
             return
         marks = _new_marks(event, changed)
         tally.take(marks)
+        found.touched[event.session_id].add(event.seq)
         found.masked_nodes.add(changed.node_id)
         if artefact:
             stretch = Stretch(event.source.offset, event.source.length, tuple(marks))

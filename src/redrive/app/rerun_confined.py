@@ -7,7 +7,6 @@ itself finds the backend in `REDRIVE_RERUN`, and is served its reads, tools and 
 """
 
 import asyncio
-import socket
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ from redrive.app.confined_agent import (
     Variation,
     run_agent_async,
 )
+from redrive.app.recording import RERUN_VARIABLE
 from redrive.app.rerun_serving import CommandEnd
 from redrive.capture.agent_code import find_root
 from redrive.capture.manifest import digest_code
@@ -33,7 +33,6 @@ from redrive.compare.rerun_document import Variant
 from redrive.sandbox.bubblewrap import probe
 from redrive.sandbox.loopback import LOOPBACK_ORIGIN
 
-RERUN_VARIABLE = "REDRIVE_RERUN"
 _POLL_S = 0.1
 _GRACE_S = 5.0
 _SHOWN_CHARS = 500
@@ -99,14 +98,7 @@ class ConfinedRerun:
         proxy = Proxy(backend, control=control)
         try:
             agent = self._agent(command, proxy, variant)
-
-            async def serve(sock: socket.socket) -> None:
-                # The sandbox closes its socket when this returns; the proxy owns the copy.
-                own = sock.dup()
-                own.settimeout(0)
-                await proxy.serve_connection(own)
-
-            ended = await self._run_until(agent, AgentServer(serve), stop)
+            ended = await self._run_until(agent, AgentServer(proxy.serve_connection), stop)
         finally:
             await proxy.close()
         result = ended.result

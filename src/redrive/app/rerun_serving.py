@@ -162,11 +162,11 @@ def open_case(store: Store, name: str) -> RerunCase:
     tools = find_seamless(session.index, session.reader)
     if tools:
         raise IneligibleError(
-            f"{row.session_id} cannot be run again: results of {', '.join(tools)} were seen in the"
-            " next request alone, so the tools would run for real",
+            f"{row.session_id} cannot be run again: results of {', '.join(tools)} were not recorded"
+            " where the tools run, so they would run for real",
             tool=tools[0],
             chain=tools,
-            hint="record them where they run: @session.tool, or the MCP proxy",
+            hint="record them in the agent's own code: @session.tool",
         )
     return RerunCase(store, session, read_rerun(session.index, session.reader))
 

@@ -101,6 +101,9 @@ class AgentSide:
             return None
         self._method = event.method
         raw = event.headers.raw_items()
+        # `h11` looks at the length of a head only for as long as its end is missing.
+        if len(event.target) + sum(len(n) + len(v) for n, v in raw) > MAX_HEADER_BYTES:
+            raise _headers_too_large()
         return Head(event.method, event.target, raw, rules.fields_of(raw))
 
     async def read_body(self, head: Head) -> bytes:
@@ -152,7 +155,7 @@ class AgentSide:
             if self.wire.is_ended and not self.wire.has_unread:
                 raise ConnectionResetError("the agent closed before its request's end") from error
             if error.error_status_hint == 431:
-                raise Refusal(431, "headers_too_large", "the headers are too long") from error
+                raise _headers_too_large() from error
             message = "the request is not well-formed HTTP/1.1"
             raise Refusal(error.error_status_hint, "malformed_request", message) from error
         return event
@@ -292,6 +295,12 @@ class AgentSide:
                     pass
         except (ConnectionError, TimeoutError):
             return
+
+
+def _headers_too_large() -> Refusal:
+    return Refusal(
+        431, "headers_too_large", f"the headers are longer than {MAX_HEADER_BYTES} bytes"
+    )
 
 
 def _too_large() -> Refusal:

@@ -249,22 +249,19 @@ class Proxy:
     async def _exchange(self, agent: AgentSide, head: Head, route: _Route, body: bytes) -> None:
         """Tell the backend, then serve its answer or pass the request on."""
         upstream = self._upstreams[route.name]
+        url = upstream.root + route.rest.decode("latin-1")
         at_ns = self._now_ns()
-        raw = head.headers
-        headers = rules.request_headers(raw, upstream.authority.encode(), len(body))
+        body, added = self._with_evidence(head, url, body)
+        headers = rules.request_headers(head.headers, upstream.authority.encode(), len(body))
         sent = SentRequest(
             method=head.method.decode(),
-            url=upstream.root + route.rest.decode("latin-1"),
+            url=url,
             headers=rules.lowered(headers),
             body=body,
             at_ns=at_ns,
             flow=_flow_of(head.fields),
+            added=added,
         )
-        if self._token_evidence:
-            sent = self._with_token_evidence(sent)
-            if sent.added:
-                host = upstream.authority.encode()
-                headers = rules.request_headers(raw, host, len(sent.body))
         told = self._tell(sent, is_recorded=head.fields.get(rules.RECORDED) == b"1")
         if isinstance(told, ServedAnswer):
             await agent.answer(told)
@@ -276,10 +273,13 @@ class Proxy:
         outgoing = Outgoing(upstream, head.method, target, headers, sent.body, base)
         await self._relay(agent, outgoing, told)
 
-    def _with_token_evidence(self, sent: SentRequest) -> SentRequest:
-        api = find_api(sent.method, sent.url)
-        body, added = ask_for_tokens(sent.body, api, sent.headers, self._token_evidence)
-        return msgspec.structs.replace(sent, body=body, added=added) if added else sent
+    def _with_evidence(self, head: Head, url: str, body: bytes) -> tuple[bytes, tuple[str, ...]]:
+        """Ask for token evidence where that is allowed; give the body and what was added."""
+        if not self._token_evidence:
+            return body, ()
+        api = find_api(head.method.decode(), url)
+        names = (name.decode("latin-1") for name in head.fields)
+        return ask_for_tokens(body, api, names, self._token_evidence)
 
     def _tell(self, sent: SentRequest, *, is_recorded: bool) -> Told | ServedAnswer:
         """Tell the backend of a request.

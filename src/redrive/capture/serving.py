@@ -27,6 +27,7 @@ from redrive.capture.ports import Outcome, SentRequest, ServedAnswer, ServedResu
 from redrive.errors import RedriveError, RerunStopped, TamperError
 from redrive.record.event import Derived, Event, Kind, Read, ToolResult, payload_of, raw_of
 from redrive.replay.rerun import RerunState, start, step
+from redrive.replay.rerun_bytes import body_digest, path_of
 from redrive.replay.rerun_exchange import (
     DEFAULT_RERUN,
     Ask,
@@ -50,10 +51,10 @@ from redrive.replay.rerun_items import (
     Lack,
     RecordedCall,
     RecordedExchange,
+    RecordedFlow,
     RecordedValue,
     RerunRecord,
 )
-from redrive.replay.rerun_record import body_digest, path_of
 
 AskModel = Callable[[SentRequest, AskLive], ServedAnswer]
 """Sends a request to the live model and gives its answer in the bytes of the request's API."""
@@ -243,14 +244,18 @@ class ServingBackend:
 
     def _beginning_with(self, kind: Kind, name: str) -> list[str]:
         """List the flows that have not begun, and that begin with this read."""
-        begun = self._state.flows
         return [
             flow.name
-            for flow in self._state.recorded.flows.values()
-            if begun.find(flow.name) is None
+            for flow in self._not_begun()
             for first in flow.reads[:1]
             if first.segment == 0 and (first.kind, first.name) == (kind, name)
         ]
+
+    def _not_begun(self) -> list[RecordedFlow]:
+        """List the flows that have not begun, as they first acted."""
+        state = self._state
+        flows = [f for f in state.recorded.flows.values() if state.flows.find(f.name) is None]
+        return sorted(flows, key=lambda flow: flow.acted_ns or 0)
 
     def begin_call(
         self,
@@ -296,12 +301,7 @@ class ServingBackend:
         return _decode(payload.value)
 
     def _deriving(self, name: str, function: str) -> list[str]:
-        begun = self._state.flows
-        return [
-            flow.name
-            for flow in self._state.recorded.flows.values()
-            if begun.find(flow.name) is None and (name, function) in flow.by_key
-        ]
+        return [flow.name for flow in self._not_begun() if (name, function) in flow.by_key]
 
     def enter_flow(self, name: str) -> object:
         """Begin or resume a named flow in this context."""

@@ -216,8 +216,8 @@ class AgentSession:
 
         Args:
             fn: a plain function; called with the inputs in their order.
-            inputs: a list or tuple, whose order is part of the record. Anything else, such as a set,
-                has no order that could be recorded; the record then lacks the inputs, and says so.
+            inputs: a list or tuple, whose order is part of the record. Anything else, such as a
+                set, has no order that could be recorded: the record then lacks the inputs.
             name: of the value; absent, the function's.
             version: of the function; absent, the first 16 hex digits of the sha256 of its source.
             encode: turns a value that is not plain JSON into JSON; comes with `decode`.

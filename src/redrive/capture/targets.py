@@ -183,7 +183,8 @@ def _ollama_url(value: str) -> str:
     name, _, port = host.rpartition(":") if not host.endswith("]") else (host, "", "")
     if not host.count(":") or host.endswith("]"):
         name, port = host, ""
-    name = "127.0.0.1" if name in ("", "0.0.0.0", "[::]") else name  # noqa: S104 - compared only
+    if name in ("", "0.0.0.0", "[::]"):  # noqa: S104 # nosec B104 - compared only
+        name = "127.0.0.1"
     return f"http://{name}:{port or _OLLAMA_PORT}" + (f"/{path}" if path else "")
 
 

@@ -8,8 +8,8 @@ Source: DESIGN.md §4 condition 3; `replay.body`.
 
 from collections.abc import Iterable
 
-from redrive.capture.ports import Headers
 from redrive.replay.body import has_member, replace_value
+from redrive.replay.openai_answers import CHAT
 
 CHAT_EVIDENCE = ("logprobs",)
 """Members of a chat body that are set to `true` where they are absent."""
@@ -20,7 +20,7 @@ _DIGESTS = frozenset(
 
 
 def ask_for_tokens(
-    body: bytes, api: str | None, headers: Headers, members: Iterable[str] = CHAT_EVIDENCE
+    body: bytes, api: str | None, names: Iterable[str], members: Iterable[str] = CHAT_EVIDENCE
 ) -> tuple[bytes, tuple[str, ...]]:
     """Add members to a chat request that ask for evidence of its tokens.
 
@@ -31,15 +31,13 @@ def ask_for_tokens(
     Args:
         body: of the request.
         api: the API that it speaks; only `openai.chat` has these members.
-        headers: of the request, names in lower case.
+        names: of the request's headers, in lower case.
         members: what to ask for; engines know others, such as `return_token_ids`.
 
     Returns:
         The body, and the names of what was added, in order.
     """
-    if api != "openai.chat" or any(
-        name in _DIGESTS or name.startswith("x-amz-") for name, _ in headers
-    ):
+    if api != CHAT or any(name in _DIGESTS or name.startswith("x-amz-") for name in names):
         return body, ()
     try:
         text = body.decode()

@@ -191,7 +191,7 @@ class UpstreamConnection:
             case h11.EndOfMessage():
                 self._is_done = True
                 return Ended(event.headers.raw_items())
-            case _:
+            case _:  # the end of the connection, where `h11` takes it for no fault
                 return Broken(is_closed=True)
 
     def begin_next(self) -> bool:
@@ -269,5 +269,5 @@ def failure_of(error: OSError) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"certificate not accepted: {error.verify_message}"
     if isinstance(error, ssl.SSLError):
-        return f"TLS failed: {error.reason or type(error).__name__}"
+        return f"TLS failed: {getattr(error, 'reason', None) or type(error).__name__}"
     return error.strerror or type(error).__name__

@@ -90,7 +90,7 @@ def run(arguments: Sequence[str]) -> int:
     """
     sys.set_int_max_str_digits(4300)
     signal.signal(signal.SIGTERM, _interrupt)
-    wants_json = "--json" in arguments and sys.stdout is not None
+    wants_json = _wants_json(arguments) and sys.stdout is not None
     try:
         key = load_key(os.environ, find_home)
         output.use_redactor(Redactor(key.key))
@@ -115,6 +115,12 @@ def run(arguments: Sequence[str]) -> int:
         if os.environ.get(DEBUG_ENV):
             output.say_lines(traceback.format_exc())
         return _fail(_as_internal(error), wants_json=wants_json)
+
+
+def _wants_json(arguments: Sequence[str]) -> bool:
+    """Say whether `--json` is ours: what stands behind `--` is a command's own."""
+    own = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    return "--json" in own
 
 
 def _tell_of_key(key: RedactionKey) -> None:

@@ -28,6 +28,7 @@ from redrive.record.evidence import NearestCall, arguments_value, find_nearest
 from redrive.record.session import EventReader
 from redrive.record.texts import common_prefix
 from redrive.replay.rerun import RerunState, list_waiting
+from redrive.replay.rerun_bytes import without_added
 from redrive.replay.rerun_exchange import (
     Ask,
     AskCall,
@@ -46,7 +47,6 @@ from redrive.replay.rerun_items import (
     RecordedRead,
     RecordedValue,
 )
-from redrive.replay.rerun_record import without_added
 
 ReadArtefact = Callable[[str], bytes]
 _SHOWN_CHARS = 300
@@ -117,7 +117,7 @@ def describe_miss(
         reason=None if miss.lack is None else miss.lack.value,
     )
     match miss.found, miss.expected:
-        case AskExchange() as ask, RecordedExchange() as item if miss.what is What.PROMPT:
+        case AskExchange() as ask, RecordedExchange() as item if item.is_at(ask.method, ask.path):
             recorded = without_added(_body_of(item, reader, read_artefact), item.added)
             return _at(plain, find_spot(recorded, without_added(ask.body, ask.added)))
         case AskCall() as ask, _:

@@ -6,7 +6,7 @@ Source: DESIGN.md §8 "JSON contract"; issue "The recorder" §5.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, assert_never
 
 import msgspec
 
@@ -282,6 +282,8 @@ def _name(item: Item) -> tuple[str, str]:
         case RecordedExchange():
             kind = "model.request" if item.is_model else "http.exchange"
             return kind, f"{item.method} {item.path}"
+        case _ as never:
+            assert_never(never)
 
 
 def dump_rerun(document: RerunDocument) -> bytes:

@@ -65,7 +65,8 @@ def remove_values(body: str, keys: Sequence[str]) -> str:
         for number in reversed(range(len(members))):
             name, _, end = members[number]
             if name == key:
-                start = members[number - 1][2] if number else body.index("{") + 1
+                before = members[number - 1][2] if number else 0
+                start = body.index(",", before) if number else body.index("{") + 1
                 if not number and len(members) > 1:
                     end = body.index(",", end) + 1
                 body = body[:start] + body[end:]

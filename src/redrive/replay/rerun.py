@@ -36,6 +36,7 @@ import msgspec
 from redrive.record.event import Kind
 from redrive.record.signature import argument_digests
 from redrive.replay.persistent import Table
+from redrive.replay.rerun_bytes import body_digest, value_digest
 from redrive.replay.rerun_exchange import (
     DEFAULT_RERUN,
     Ask,
@@ -70,7 +71,6 @@ from redrive.replay.rerun_items import (
     RerunRecord,
     function_of,
 )
-from redrive.replay.rerun_record import body_digest, value_digest
 
 READ_WHAT = {Kind.CLOCK_READ: What.CLOCK, Kind.PRNG_READ: What.PRNG}
 
@@ -217,7 +217,7 @@ def _take_request(state: RerunState, ask: AskExchange) -> _Next:
     if expected is None:
         lack = None if state.recorded.is_ended else Lack.STOPPED
         return _differ(state, What.BEYOND, ask.flow, ask, lack=lack)
-    if (expected.method, expected.path) != (ask.method, ask.path):
+    if not expected.is_at(ask.method, ask.path):
         return _differ(state, What.REQUEST, ask.flow, ask, expected)
     if expected.body != body_digest(ask.body, ask.added):
         lack = Lack.MASKED if expected.is_masked else None
@@ -398,7 +398,8 @@ def _take_other(state: RerunState, ask: AskExchange) -> _Next:
                 return _differ(state, What.UNSERVABLE, ask.flow, ask, exchange, lack=exchange.lack)
             return _serve(state, name, _use(state, name, key), "others", exchange)
     left = _unused(state.flow(ask.flow), state.recorded.flow(ask.flow).others)
-    same = [e for e in left if isinstance(e, RecordedExchange) and e.path == ask.path]
+    others = [item for item in left if isinstance(item, RecordedExchange)]
+    same = [item for item in others if item.is_at(ask.method, ask.path)]
     return _differ(state, What.REQUEST, ask.flow, ask, same[0] if same else None)
 
 

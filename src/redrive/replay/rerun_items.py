@@ -98,6 +98,10 @@ class RecordedExchange(msgspec.Struct, frozen=True, gc=False):
         """What other HTTP is found by: it runs beside the line of work."""
         return self.method, self.path, self.body
 
+    def is_at(self, method: str, path: str) -> bool:
+        """Say whether it went to this place of a server."""
+        return (self.method, self.path) == (method, path)
+
 
 class RecordedRead(msgspec.Struct, frozen=True, gc=False):
     """One clock or PRNG read; `seq` is where its value lies."""
@@ -188,6 +192,8 @@ class RecordedFlow:
         values: found by key.
         others: other HTTP, found by key.
         node_id: its last node, where a difference beyond its end is shown.
+        acted_ns: when it first read or derived something, where it did; the flows that a rerun
+            begins come in this order, whoever was answered first.
         is_within_call: whether it began and ended while a call of another flow ran: where that
             call is served, the flow never begins.
     """
@@ -199,6 +205,7 @@ class RecordedFlow:
     values: tuple[RecordedValue, ...] = ()
     others: tuple[RecordedExchange, ...] = ()
     node_id: str | None = None
+    acted_ns: int | None = None
     is_within_call: bool = False
 
     @cached_property

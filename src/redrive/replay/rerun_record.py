@@ -10,7 +10,7 @@ the tool: its result is served whole.
 Source: DESIGN.md §3, §4, §5 "Evidence".
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import chain
@@ -39,9 +39,9 @@ from redrive.record.event import (
     raw_value,
 )
 from redrive.record.session import EventReader, SessionIndex
-from redrive.record.signature import NOT_RECORDED, argument_digests, canonical_bytes
-from redrive.replay.body import remove_values
+from redrive.record.signature import NOT_RECORDED, argument_digests
 from redrive.replay.recorded import holds_mark
+from redrive.replay.rerun_bytes import body_digest, path_of, split_endpoint, value_digest
 from redrive.replay.rerun_items import (
     NEVER,
     Ending,
@@ -56,8 +56,9 @@ from redrive.replay.rerun_items import (
 )
 
 HARNESS_CALL, HARNESS_RESULT, HTTP_EXCHANGE = "harness.call", "harness.result", "http.exchange"
-SEAMLESS = frozenset({None, "request"})
-"""Where a result was seen that no rerun can serve: in the next request, or we do not know where."""
+SERVED_SEAMS = frozenset({"tool"})
+"""Where a result was seen that a rerun can serve there: the tool's own function. Not at an MCP
+proxy and in a hook, which pass on what others do, and not in the next request."""
 
 _KINDS = (
     Kind.MODEL_REQUEST,
@@ -92,53 +93,16 @@ def read_rerun(index: SessionIndex, reader: EventReader) -> RerunRecord:
 
 
 def find_seamless(index: SessionIndex, reader: EventReader) -> tuple[str, ...]:
-    """Name the tools whose results were not recorded at a seam, in order of appearance."""
+    """Name the tools that cannot be served where they run, in order of appearance."""
     tools: dict[str, None] = {}
     names: dict[str, str] = {}
     for event in reader.read_events(index.seqs_of(Kind.TOOL_CALL, Kind.TOOL_RESULT)):
         payload: Any = payload_of(event)
         if isinstance(payload, ToolCall):
             names[event.call_id or ""] = payload.tool
-        elif payload.seam in SEAMLESS:
+        elif payload.seam not in SERVED_SEAMS:
             tools[names.get(event.call_id or "") or payload.tool or "an unnamed tool"] = None
     return tuple(tools)
-
-
-def body_digest(body: bytes, added: Iterable[str] = ()) -> bytes:
-    """Hash a request's body, less what a recorder added to it: 32 bytes."""
-    return sha256(without_added(body, added)).digest()
-
-
-def without_added(body: bytes, added: Iterable[str]) -> bytes:
-    """Give a request's body as the agent wrote it; one that is no JSON object had nothing added."""
-    names = tuple(added)
-    if not names:
-        return body
-    try:
-        return canonical.text_bytes(remove_values(body.decode("utf-8", "surrogatepass"), names))
-    except ValueError:
-        return body
-
-
-def value_digest(value: Raw | UnsetType) -> bytes:
-    """Hash a JSON value in its canonical form, one without such a form as it is written."""
-    if isinstance(value, UnsetType):
-        return NOT_RECORDED
-    written = canonical_bytes(bytes(value))
-    return sha256(bytes(value) if written is None else written).digest()
-
-
-def split_endpoint(endpoint: str) -> tuple[str, str]:
-    """Give method and path of `METHOD URL`."""
-    method, _, url = endpoint.partition(" ")
-    return method, path_of(url)
-
-
-def path_of(url: str) -> str:
-    """Give the path of a URL, without query and fragment; at least `/`."""
-    rest = url.partition("://")[2] or url
-    path = rest[rest.find("/") :] if "/" in rest else "/"
-    return path.partition("?")[0].partition("#")[0]
 
 
 class _Waiting(NamedTuple):
@@ -176,6 +140,7 @@ class _Flow:
     values: list[RecordedValue] = field(default_factory=list)
     others: list[RecordedExchange] = field(default_factory=list)
     places: dict[Key, int] = field(default_factory=dict)
+    acted_ns: int | None = None
 
     @property
     def segment(self) -> int:
@@ -195,6 +160,8 @@ class _Flow:
 
     def find_place(self, event: Event) -> tuple[int, int]:
         """Find segment and step of what may have been written later than it happened."""
+        if self.acted_ns is None:
+            self.acted_ns = event.ts_ns
         segment = len(self.sent_at)
         while segment and _is_after(self.sent_at[segment - 1][0], event.ts_ns):
             segment -= 1
@@ -311,6 +278,7 @@ class _Reading:
             values=tuple(flow.values),
             others=tuple(flow.others),
             node_id=flow.node_id,
+            acted_ns=flow.acted_ns,
             is_within_call=any(
                 name != flow.name and call < flow.first and flow.last < result
                 for name, call, result in self.spans

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import Any
 
+from redrive import canonical
 from redrive.reports.redact_fields import find_fields, find_logins, find_urls
 from redrive.reports.redact_json import (
     Text,
@@ -111,9 +112,11 @@ class Redactor:
         data = b"\n".join(lines)
         shaped = {bisect_right(starts, place) - 1 for place in find_prefixes(data)}
         placed = {bisect_right(starts, place) - 1 for place in find_suspects(data)}
+        known = self._known
+        needles = () if known is None else known.needles_in(data)
         for number, line in enumerate(lines):
             is_shaped = number in shaped or b"\\u00" in line
-            is_known = self._known is not None and self._known.may_be_in(line)
+            is_known = known is not None and known.may_be_in(line, needles)
             if is_shaped or is_known or number in placed:
                 yield self._json(line, is_shaped=is_shaped)
             else:
@@ -142,9 +145,9 @@ class Redactor:
 
     def _nested(self, text: str) -> str | None:
         """Redact a text that is JSON itself, by its structure; `None` where it holds no secret."""
-        data = text.encode("utf-8", "surrogatepass")
+        data = canonical.escape_surrogates(text).encode()
         redacted = self.json(data)
-        return None if redacted is data else redacted.decode("utf-8", "surrogatepass")
+        return None if redacted is data else redacted.decode()
 
     def value(self, value: Any) -> Any:
         """Redact a decoded JSON value: texts, keys, and what the keys' names say of values.

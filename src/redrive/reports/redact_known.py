@@ -6,7 +6,7 @@ alone in the next is found there too, and its marks name the rule that found it 
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from redrive.reports.redact_rules import Span, entropy
 
@@ -14,9 +14,14 @@ __all__ = ["KnownSecrets"]
 
 _LEAST_CHARS = 8
 _MOST_CHARS = 16384
+_LEAST_SHAPED_CHARS = 12
 _LEAST_LINE_CHARS = 40  # of a private key, whose lines stand alone where its frame was cut away
 _LEAST_ENTROPY = 2.5  # as `looks_random` asks
 _WORDS = re.compile(r"[A-Za-z]+\d{0,2}(?:[-_./: ][A-Za-z]*\d{0,2})*")
+# Rules that know a secret by what stands before it, not by what it is like.
+_BY_PLACE = frozenset(
+    {"field", "phrase", "maybe", "authorization", "cookie", "login", "userinfo", "basic", "bearer"}
+)
 # Searching one text after another is faster than an alternation, up to about so many.
 _FEW = 12
 # What spells a character that could as well stand plain.
@@ -41,19 +46,28 @@ class KnownSecrets:
         """Take a secret that a rule found; give the rule that found it first."""
         first = self._rules.setdefault(secret, rule)
         for text in _pieces(secret):
-            if text not in self.secrets and _is_distinct(text):
+            if text not in self.secrets and _is_distinct(text, rule):
                 self.secrets[text] = first
                 self._pattern = self._whole = None
                 self._needles.append(_needle(text))
         return first
 
-    def may_be_in(self, data: bytes) -> bool:
-        """Say whether JSON or text could hold one of them, spelled in whatever way."""
+    def needles_in(self, data: bytes) -> list[bytes]:
+        """List pieces of known secrets that bytes hold, for `may_be_in` to look for in a part."""
+        return [needle for needle in self._needles if needle in data]
+
+    def may_be_in(self, data: bytes, needles: Sequence[bytes]) -> bool:
+        """Say whether JSON or text could hold a known secret, spelled in whatever way.
+
+        Args:
+            data: what could hold one.
+            needles: those that it can hold at most; see `needles_in`.
+        """
         if not self.secrets:
             return False
         if _SPELLED.search(data) is not None:
             return True
-        return any(needle in data for needle in self._needles)
+        return any(needle in data for needle in needles)
 
     def is_in(self, data: bytes) -> bool:
         """Say whether JSON or text holds one of them, spelled plainly or as JSON spells it."""
@@ -93,9 +107,11 @@ def _pieces(secret: str) -> Iterator[str]:
             yield line
 
 
-def _is_distinct(text: str) -> bool:
+def _is_distinct(text: str, rule: str) -> bool:
     """Say whether a text stands for nothing else: neither a word nor a number, and not short."""
     if not _LEAST_CHARS <= len(text) <= _MOST_CHARS or any(char.isspace() for char in text):
         return False
+    if rule not in _BY_PLACE and len(text) >= _LEAST_SHAPED_CHARS:
+        return True  # its prefix tells what it is
     is_mixed = any(char.isdigit() for char in text) and any(char.isalpha() for char in text)
     return is_mixed and entropy(text) >= _LEAST_ENTROPY and _WORDS.fullmatch(text) is None

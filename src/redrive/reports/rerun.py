@@ -14,6 +14,7 @@ from redrive.reports.escape import escape
 
 _CUT_CHARS = 300
 _LISTED = 20
+_NEXT = 3
 MEANINGS = {
     Finding.IDENTICAL: "the agent's code asked for the same again, byte for byte",
     Finding.DIVERGENCE: "the agent's code asked for something else than the record holds",
@@ -43,7 +44,7 @@ def rerun_lines(document: RerunDocument) -> Iterator[str]:
         yield f"  flow {escape(flow.name)}: {_flow(flow)}"
     if document.n_unserved:
         yield f"  in the record and not asked for: {document.n_unserved}"
-        for left in document.unserved[:_LISTED]:
+        for left in document.unserved[:_NEXT]:
             yield f"    step {left.step} of {escape(left.flow)}: {left.kind} {escape(left.what)}"
     if document.control_flow == "not proved":
         yield "  control flow not proved: the agent read its own clock and dice"

@@ -73,13 +73,12 @@ def _redact_ids(event: Event, redactor: Redactor) -> Event:
     """Redact the ids of an event; equal ids stay equal, since equal secrets have equal marks."""
     fields = ("id", "node_id", "parent_id", "actor", "call_id", "group", "supersedes")
     values = [getattr(event, name) for name in fields]
-    data = msgspec.json.encode([values])
+    data = canonical.encode([values])
     redacted = redactor.json(data)
     if redacted is data:
         return event
-    return msgspec.structs.replace(
-        event, **dict(zip(fields, msgspec.json.decode(redacted)[0], strict=True))
-    )
+    (changed,) = canonical.decode_value(redacted)
+    return msgspec.structs.replace(event, **dict(zip(fields, changed, strict=True)))
 
 
 def _rename_body(old: bytes, new: bytes) -> bytes:

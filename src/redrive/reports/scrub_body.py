@@ -14,21 +14,45 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+import msgspec
+
 from redrive import canonical
-from redrive.reports.redact import Redactor
+from redrive.reports.redact import MARK, Redactor
 from redrive.reports.redact_json import write_json
 from redrive.reports.scrub_paths import marks_in
 
-__all__ = ["find_marks_in_body", "mark_body"]
+__all__ = ["find_marks_in_body", "is_mark_body", "mark_body"]
 
 _FIELD = re.compile(r"(?:data|event|id|retry)?:")
 _DATA = "data:"
+
+
+class _Redacted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    bytes: int
+    marks: tuple[str, ...]
+
+
+class _MarkBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    redacted: _Redacted
+
+
+_decode_mark = msgspec.json.Decoder(_MarkBody).decode
 _MAX_LEAVES = 2_000_000  # of one body; what is nested further is still searched as a text
 
 
 def mark_body(marks: Sequence[str], size: int) -> bytes:
     """Give what is stored in place of a body that held secrets: their marks, and its size."""
     return canonical.encode({"redacted": {"bytes": size, "marks": sorted(set(marks))}})
+
+
+def is_mark_body(data: bytes) -> bool:
+    """Say whether bytes are what `mark_body` writes, and nothing else."""
+    try:
+        found = _decode_mark(data).redacted
+    except msgspec.DecodeError:
+        return False
+    is_ours = data == mark_body(found.marks, found.bytes)
+    return is_ours and all(MARK.fullmatch(mark) for mark in found.marks)
 
 
 def find_marks_in_body(data: bytes, redactor: Redactor) -> tuple[str, ...]:
@@ -40,8 +64,7 @@ def find_marks_in_body(data: bytes, redactor: Redactor) -> tuple[str, ...]:
     """
     text = data.decode("utf-8", "surrogateescape")
     documents, rest = _split(text)
-    lines = [document.encode("utf-8", "surrogateescape") for document in documents]
-    lines.append(b"[" + write_json(rest).encode() + b"]")
+    lines = [_as_line(document) for document in (*documents, rest)]
     lines += [_as_json(key, joined) for key, joined in _join(documents)]
     found = "\n".join(
         new.decode("utf-8", "surrogateescape")
@@ -119,6 +142,13 @@ def _leaves(documents: Iterable[str]) -> Iterator[tuple[tuple[str, ...], str]]:
 
 def _tells_apart(key: str, value: object) -> bool:
     return (key == "index" or key.endswith("_index")) and isinstance(value, int)
+
+
+def _as_line(document: str) -> bytes:
+    """Give a document as it lies where it is JSON, and any other text as a string of JSON."""
+    if document[:1] in ("{", "["):
+        return document.encode("utf-8", "surrogateescape")
+    return b"[" + write_json(document).encode() + b"]"
 
 
 def _as_json(key: str, text: str) -> bytes:

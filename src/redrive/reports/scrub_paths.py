@@ -40,7 +40,7 @@ def find_redactions(old: bytes, new: bytes) -> tuple[Redaction, ...]:
     try:
         pairs = _differences(canonical.decode_value(old), canonical.decode_value(new))
         found = tuple(islice(dict.fromkeys(pairs), MAX_LISTED))
-    except ValueError:  # nested too deeply
+    except (ValueError, RecursionError):  # nested too deeply
         found = ()
     if not found:
         marks = marks_in(new.decode("utf-8", "replace"))

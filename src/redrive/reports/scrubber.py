@@ -17,7 +17,7 @@ from redrive.record.event import Event, Kind, Redaction
 from redrive.reports.redact import Redactor
 from redrive.reports.redact_known import KnownSecrets
 from redrive.reports.scrub import Moved, redact_event, settle
-from redrive.reports.scrub_body import find_marks_in_body, mark_body
+from redrive.reports.scrub_body import find_marks_in_body, is_mark_body, mark_body
 from redrive.reports.scrub_paths import marks_in, rule_of
 
 __all__ = ["Decode", "Scrubber", "list_encodings", "search_body"]
@@ -69,6 +69,8 @@ def search_body(
     data: bytes, encodings: Sequence[str], redactor: Redactor, decode: Decode
 ) -> tuple[str, ...]:
     """Give a mark for each secret in a body; one of its own for a body that cannot be read."""
+    if is_mark_body(data):  # in place of bytes that had an encoding
+        return ()
     if not encodings and data.startswith((_GZIP, _ZSTD)):
         encodings = ("gzip",) if data.startswith(_GZIP) else ("zstd",)
     try:

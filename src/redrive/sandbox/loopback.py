@@ -13,6 +13,7 @@ import asyncio
 import json
 import os
 import socket
+import weakref
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -137,7 +138,8 @@ class _Served:
     def __init__(self, serve: Serve, n_most: int) -> None:
         self._serve = serve
         self._n_most = n_most
-        self._open: list[socket.socket] = []
+        # Kept alive by whoever serves, who closes the very object: that tells when one is over.
+        self._open: weakref.WeakSet[socket.socket] = weakref.WeakSet()
         self._tasks: set[asyncio.Task[None]] = set()
         self._n_connections = self._n_refused = self._n_failed = 0
         self._is_started, self._fault = False, ""
@@ -152,7 +154,7 @@ class _Served:
                     connection.close()
                 continue
             self._n_connections += 1
-            self._open.append(connection)
+            self._open.add(connection)
             task = asyncio.create_task(self._run(connection))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -164,8 +166,9 @@ class _Served:
             self._fault = self._fault or data[len(FAILED) :].decode("utf-8", "replace")
 
     def _has_room(self) -> bool:
-        # Whoever serves closes the very object; only that tells when a connection is over.
-        self._open = [connection for connection in self._open if connection.fileno() >= 0]
+        for connection in tuple(self._open):
+            if connection.fileno() < 0:
+                self._open.discard(connection)
         return len(self._open) < self._n_most
 
     async def _run(self, connection: socket.socket) -> None:

@@ -58,14 +58,8 @@ def open_journal(
             the session is stored already and is not a recording to be resumed.
     """
     with ExitStack() as undo:
-        database = open_database(
-            path, create=create, read_only=False, busy_timeout_ms=busy_timeout_ms
-        )
+        database = _open_writable(path, create=create, busy_timeout_ms=busy_timeout_ms)
         undo.callback(database.close)
-        if database.is_read_only:
-            raise StoreError(
-                f"store {path} is read-only", hint="make the file and its folder writable"
-            )
         migrate(database)
         lock = hold_session(path, base_id)
         undo.callback(lock.release)
@@ -75,6 +69,14 @@ def open_journal(
         journal = SqliteJournal(database, session_id, lock)
         undo.pop_all()
     return journal
+
+
+def _open_writable(path: Path, *, create: bool, busy_timeout_ms: int) -> Database:
+    database = open_database(path, create=create, read_only=False, busy_timeout_ms=busy_timeout_ms)
+    if database.is_read_only:
+        database.close()
+        raise StoreError(f"store {path} is read-only", hint="make the file and its folder writable")
+    return database
 
 
 def _begin(store: SqliteStore, base_id: str, fmt: str, version: int, *, is_resumed: bool) -> str:

@@ -10,9 +10,11 @@ import sys
 import textwrap
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec import Raw
 
 from redrive.app import confined_agent
 from redrive.app.confined_agent import (
@@ -23,10 +25,14 @@ from redrive.app.confined_agent import (
     Variation,
     run_agent,
 )
+from redrive.capture.ports import ServedAnswer, ServedResult
+from redrive.capture.proxy import Proxy
+from redrive.capture.remote_serving import serve_remote
 from redrive.errors import ContainmentError, UsageError
 from redrive.sandbox.bubblewrap import probe
 from redrive.sandbox.confinement import MIB, Limits
 from redrive.sandbox.loopback import LOOPBACK_ORIGIN, LOOPBACK_PORT
+from tests.fake_backend import FakeBackend
 from tests.small_http import SmallServer, chat_completion
 
 needs_sandbox = pytest.mark.skipif(
@@ -179,6 +185,57 @@ def test_the_variation_reaches_the_agent(tmp_path):
     assert others == ["+0000", "3", str(min(3, len(os.sched_getaffinity(0))))]
 
 
+REDRIVEN = """
+    import os, threading, openai
+    from redrive.capture.remote import RemoteBackend
+    from redrive.record.event import Kind
+    backend = RemoteBackend(os.environ["REDRIVE_RERUN"])
+    assert backend.is_serving
+    now = backend.read(Kind.CLOCK_READ, "time.time()", None)
+    answer = openai.OpenAI().chat.completions.create(
+        model="m", messages=[{"role": "user", "content": str(now)}])
+    print(answer.choices[0].message.content)
+    served = backend.begin_call("look", "pure", msgspec.Raw(b"{}"), is_unsafe=False)
+    print(bytes(served.result).decode())
+"""
+
+
+@needs_sandbox
+def test_a_python_agent_is_served_by_the_proxy_and_the_backend_behind_it(tmp_path):
+    backend = FakeBackend()
+    backend.is_serving = True
+    backend.values = [0.30000000000000004]
+    answer = chat_completion("recorded")
+    backend.answers = [ServedAnswer(200, (("content-type", "application/json"),), answer)]
+    backend.results = [ServedResult(Raw(b'{"n":18446744073709551617}'))]
+
+    (tmp_path / "agent.py").write_text("import msgspec\n" + textwrap.dedent(REDRIVEN))
+    caller = {"PATH": PATH, "HOME": os.path.expanduser("~")}
+
+    async def main() -> ConfinedRun:
+        upstreams = {"openai": "https://api.openai.com"}
+        proxy = Proxy(backend, upstreams, control=serve_remote(backend))
+        paths = {
+            "OPENAI_BASE_URL": proxy.path_for("openai") + "/v1",
+            "REDRIVE_RERUN": proxy.path_for("redrive"),
+        }
+        agent = AgentCommand(("python", "agent.py"), str(tmp_path), caller)
+        try:
+            return await confined_agent.run_agent_async(
+                agent, server=AgentServer(proxy.serve_connection, paths)
+            )
+        finally:
+            await proxy.close()
+
+    done = asyncio.run(main())
+    assert (done.result.stderr, done.result.exit_code) == (b"", 0)
+    assert done.result.stdout == b'recorded\n{"n":18446744073709551617}\n'
+    assert [request.url for request in backend.asked] == [
+        "https://api.openai.com/v1/chat/completions"
+    ]
+    assert b"0.30000000000000004" in backend.asked[0].body
+
+
 # --- what does not -----------------------------------------------------------------------------
 ATTEMPTS = """
     import os, socket, sys, json
@@ -258,6 +315,30 @@ def test_only_the_one_port_answers(tmp_path):
         *3 * ("ConnectionRefusedError",),
         str(LOOPBACK_PORT),
     ]
+
+
+@needs_sandbox
+@pytest.mark.parametrize("is_cwd_copied", [False, True])
+def test_a_pipe_in_a_folder_that_is_shown_is_not_written_to(tmp_path, is_cwd_copied):
+    cwd, other = tmp_path / "cwd", tmp_path / "other"
+    script = "echo alive"
+    pipes = []
+    for folder in (cwd, other):
+        (folder / "sub").mkdir(parents=True)
+        os.mkfifo(folder / "sub" / "pipe")
+        pipes.append(os.open(folder / "sub" / "pipe", os.O_RDWR | os.O_NONBLOCK))
+        script += f"; echo x > {folder}/sub/pipe"
+    script += "; for each in $(find / -xdev -name pipe 2>/dev/null); do echo x > $each; done"
+    fields = {"readable": (str(other),), "is_cwd_copied": is_cwd_copied}
+    # Not into the copy's own folder: nothing is there to be written to, so a file is made.
+    assert run(cwd, "/bin/sh", "-c", script, **fields).result.stdout == b"alive\n"
+    for pipe in pipes:
+        with pytest.raises(BlockingIOError):
+            os.read(pipe, 1)
+    subprocess.run(["/bin/sh", "-c", script.partition("; for")[0]], check=True)
+    for pipe in pipes:
+        assert os.read(pipe, 2) == b"x\n"
+        os.close(pipe)
 
 
 # How the command could get at the shim's end of the channel: by what it inherits, by the shim's
@@ -414,7 +495,7 @@ INTERRUPTED = """
     import sys
     from redrive.app.confined_agent import *
     from tests.small_http import SmallServer
-    agent = AgentCommand(("/bin/sh", "-c", "echo begun; exec sleep 61"), sys.argv[1],
+    agent = AgentCommand(("/bin/sh", "-c", "echo begun; exec sleep " + sys.argv[2]), sys.argv[1],
                          {"PATH": "/usr/bin:/bin", "HOME": "/nowhere"})
     streams = AgentStreams(on_stdout=lambda data: print(data.decode(), end="", flush=True))
     try:
@@ -424,8 +505,15 @@ INTERRUPTED = """
 """
 
 
-def _sleepers() -> list[str]:
-    found = subprocess.run(["pgrep", "-fx", "sleep 61"], capture_output=True, text=True)
+def _wait_for(claim: Callable[[], bool]) -> bool:
+    deadline_s = time.monotonic() + 5
+    while not claim() and time.monotonic() < deadline_s:
+        time.sleep(0.05)
+    return claim()
+
+
+def _sleepers(duration: str) -> list[str]:
+    found = subprocess.run(["pgrep", "-fx", f"sleep {duration}"], capture_output=True, text=True)
     return found.stdout.split()
 
 
@@ -434,16 +522,15 @@ def _sleepers() -> list[str]:
     ("number", "told"), [(signal.SIGINT, "interrupted\n"), (signal.SIGKILL, "")]
 )
 def test_an_interrupt_ends_all_that_was_started(tmp_path, number, told):
-    command = [sys.executable, "-c", textwrap.dedent(INTERRUPTED), str(tmp_path)]
+    # Unlike that of any other test that runs meanwhile.
+    duration = f"61.{os.getpid()}{number:02}"
+    command = [sys.executable, "-c", textwrap.dedent(INTERRUPTED), str(tmp_path), duration]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=os.getcwd()) as process:
         assert process.stdout.readline() == "begun\n"
-        assert _sleepers()
+        assert _wait_for(lambda: len(_sleepers(duration)) == 1)
         process.send_signal(number)
         assert process.stdout.read() == told
-    deadline_s = time.monotonic() + 5
-    while _sleepers() and time.monotonic() < deadline_s:
-        time.sleep(0.05)
-    assert _sleepers() == []
+    assert _wait_for(lambda: not _sleepers(duration))
 
 
 @needs_sandbox
@@ -495,12 +582,13 @@ def test_a_shim_that_cannot_start_is_a_failure_of_the_sandbox(tmp_path, monkeypa
 
 @needs_sandbox
 def test_a_cancelled_run_ends(tmp_path):
+    duration = f"62.{os.getpid()}"
+
     async def main() -> None:
-        agent = AgentCommand(("sleep", "62"), str(tmp_path), {"PATH": "/usr/bin:/bin"})
+        agent = AgentCommand(("sleep", duration), str(tmp_path), {"PATH": "/usr/bin:/bin"})
         running = confined_agent.run_agent_async(agent, server=AgentServer(SmallServer().serve))
         await asyncio.wait_for(running, 0.5)
 
     with pytest.raises(TimeoutError):
         asyncio.run(main())
-    found = subprocess.run(["pgrep", "-fx", "sleep 62"], capture_output=True, text=True)
-    assert found.stdout == ""
+    assert _sleepers(duration) == []

@@ -1,6 +1,17 @@
 import sqlite3
 
-from redrive.app.listing import find_task, find_thread, list_sessions, read_opening
+import msgspec
+
+from redrive.app.listing import (
+    find_recorder_state,
+    find_task,
+    find_thread,
+    list_sessions,
+    read_opening,
+    view_row,
+)
+from redrive.stores.recording import open_journal
+from tests.stored import messages, steps_of
 
 
 def session(name, **fields):
@@ -124,3 +135,46 @@ def test_a_session_of_an_older_store_is_read_for_what_its_row_lacks(recorded, de
     damage(tmp_path / "recorded.db", "interchange:a")
     (view,) = list_sessions(store).sessions
     assert (view.task, "segment" in view.damage) == (None, True)
+
+
+def recording(store, name="redrive:r"):
+    """Record two steps into the store of a test."""
+    journal = open_journal(store.path, name, "redrive", 1)
+    journal.commit(list(steps_of(name, messages(2))))
+    return journal
+
+
+def test_a_session_is_counted_while_it_is_recorded_and_after_its_recorder_was_killed(recorded):
+    store, _ = recorded(session("a"), {"type": "event", "id": "u", "kind": "user", "text": "x"})
+    journal = recording(store)
+    views = {view.session_id: view for view in list_sessions(store).sessions}
+    assert views["interchange:a"].recorder is None
+    view = views["redrive:r"]
+    assert (view.recorder, view.model_calls, view.events) == ("recording", 2, 6)
+    assert view.task.startswith(messages(2)[0][:50])
+    journal.abandon()
+    row = store.get_session("redrive:r")
+    assert view_row(store, row, "redrive:r") == msgspec.structs.replace(
+        view, recorder="ended early"
+    )
+
+
+def test_a_row_that_was_read_before_the_recorder_ended_is_not_called_early(recorded):
+    store, _ = recorded(session("a"), {"type": "event", "id": "u", "kind": "user", "text": "x"})
+    journal = recording(store)
+    row = store.get_session("redrive:r")
+    journal.close()
+    assert find_recorder_state(store, row) is None
+    view = view_row(store, row, "redrive:r")
+    assert (view.recorder, view.model_calls) == (None, 2)
+
+
+def test_a_damaged_session_without_counts_keeps_no_other_from_being_listed(recorded, tmp_path):
+    store, _ = recorded(session("a"), {"type": "event", "id": "u", "kind": "user", "text": "x"})
+    recording(store).abandon()
+    damage(tmp_path / "recorded.db", "redrive:r")
+    listed = list_sessions(store)
+    views = {view.session_id: view for view in listed.sessions}
+    assert (views["redrive:r"].recorder, views["redrive:r"].model_calls) == ("ended early", None)
+    assert "segment" in views["redrive:r"].damage
+    assert views["interchange:a"].damage is None

@@ -5,6 +5,8 @@ import contextlib
 import gzip
 import hashlib
 import json
+import socket
+import struct
 from typing import Any
 
 import pytest
@@ -385,7 +387,7 @@ def test_an_agent_that_left_before_its_request_went_out_reaches_no_upstream() ->
 
     async def run() -> None:
         async with proxying(backend, lambda talk: talk.answer(b"")) as (proxy, upstream):
-            reader, writer = await asyncio.open_connection(*authority_of(proxy))
+            _, writer = await asyncio.open_connection(*authority_of(proxy))
             writer.write(request(proxy))
             writer.write_eof()
             await until(lambda: backend.exchanges and backend.only.outcome)
@@ -522,6 +524,38 @@ def test_requests_that_come_before_their_turn_are_answered_in_turn() -> None:
             assert [raw.index(body) for body in bodies] == sorted(raw.index(b) for b in bodies)
 
     asyncio.run(run())
+
+
+def test_chunked_requests_that_come_before_their_turn_are_answered_in_turn() -> None:
+    backend = MemoryBackend()
+
+    async def run() -> None:
+        async with proxying(backend, lambda talk: talk.answer(talk.body)) as (proxy, _):
+            head = request(proxy, body=b"", is_last=False)[:-2]
+            chunked = head + b"Transfer-Encoding: chunked\r\n\r\n" + chunk(b"one") + b"0\r\n\r\n"
+            raw = await ask(proxy, chunked * 2 + request(proxy, body=b"two"))
+            assert raw.count(b"one") == 2
+            assert raw.endswith(b"two")
+
+    asyncio.run(run())
+
+
+def test_a_connection_that_the_server_resets_is_a_cut() -> None:
+    backend = MemoryBackend()
+
+    async def handler(talk: Talk) -> None:
+        await talk.write(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhal")
+        await until(lambda: backend.only.body)
+        handle = talk.writer.get_extra_info("socket")
+        handle.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        talk.writer.transport.abort()
+
+    async def run() -> None:
+        async with proxying(backend, handler) as (proxy, _):
+            assert body_of(await ask(proxy, request(proxy))) == b"hal"
+
+    asyncio.run(run())
+    assert backend.only.outcome is Outcome.CUT
 
 
 @pytest.mark.parametrize(

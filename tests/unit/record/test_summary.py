@@ -20,6 +20,7 @@ from redrive.record.opening import Opening
 from redrive.record.session import MemoryReader, build_index
 from redrive.record.summary import (
     UsageFold,
+    count_session,
     larger_usage,
     main_actor,
     pair_session,
@@ -225,3 +226,29 @@ def test_a_summary_says_what_a_list_shows():
     stated = session_of(("", None, Kind.SESSION_STARTED, SessionStarted(task="x" * 300), {}))
     assert summary_of(stated).opening.task == "x" * 200 + "…"
     assert summary_of(session_of(*decision("a", None))).opening == Opening()
+
+
+def test_a_session_is_counted_from_its_events_in_as_few_passes_as_can_be():
+    usage = {"usage": Usage(input_tokens=2)}
+    events = session_of(
+        ("a", None, Kind.MODEL_RESPONSE, ModelResponse(**usage), {}),
+        ("b", "a", Kind.MODEL_RESPONSE, ModelResponse(**usage), {}),
+    )
+    passes = []
+
+    def read():
+        passes.append(1)
+        return iter(events)
+
+    counted = count_session("s", read, MemoryReader(events))
+    assert counted == summarize(build_index("s", read), MemoryReader(events), counted.usage)
+    assert counted.usage == Usage(input_tokens=4)
+    assert len(passes) == 1 + 1
+
+    events += session_of(("b", "a", Kind.NOTE, Note("gone"), {"supersedes": events[1].id}))
+    events[2] = Event(
+        **{n: getattr(events[2], n) for n in events[2].__struct_fields__} | {"seq": 2}
+    )
+    passes.clear()
+    assert count_session("s", read, MemoryReader(events)).model_calls == 1
+    assert len(passes) == 3

@@ -87,6 +87,21 @@ def test_a_header_names_what_is_known_and_nothing_else():
     assert "Time      T\n" in text
 
 
+@pytest.mark.parametrize(
+    ("recorder", "complete", "text"),
+    [
+        ("recording", True, "recording now, revision 1"),
+        ("ended early", True, "recorder ended early, complete so far, revision 1"),
+        ("ended early", False, "recorder ended early, incomplete so far, revision 1"),
+        ("ended early", None, "recorder ended early, completeness not known so far, revision 1"),
+    ],
+)
+def test_a_list_says_where_the_recorder_of_a_session_stands(recorder, complete, text):
+    view = msgspec.structs.replace(VIEW, recorder=recorder, complete=complete)
+    listed = SessionList((view,), (ThreadView("f:1", ("f:1",)),))
+    assert text in text_of(session_list_lines(listed))
+
+
 def test_nothing_from_a_recording_reaches_the_terminal_raw():
     view = msgspec.structs.replace(
         VIEW, session_id=HOSTILE, task=HOSTILE, agent=HOSTILE, cwd=HOSTILE, git=HOSTILE

@@ -246,3 +246,31 @@ def test_a_message_that_quotes_damaged_bytes_is_damage(path: Path) -> None:
     with pytest.raises(StoreError, match="is damaged"):
         database.find("SELECT ?", ("\ud800",))
     database.close()
+
+
+def test_a_snapshot_shows_one_state_whatever_others_commit(path: Path) -> None:
+    writer, reader = database_at(path), database_at(path)
+    writer.execute("CREATE TABLE t (x)")
+    with reader.snapshot():
+        assert reader.find("SELECT count(*) FROM t") == (0,)
+        writer.execute("INSERT INTO t VALUES (1)")
+        with reader.snapshot():
+            assert reader.find("SELECT count(*) FROM t") == (0,)
+        assert reader.find("SELECT count(*) FROM t") == (0,)
+    assert reader.find("SELECT count(*) FROM t") == (1,)
+    with reader.transaction():
+        reader.execute("INSERT INTO t VALUES (2)")
+        with reader.snapshot():
+            assert reader.find("SELECT count(*) FROM t") == (2,)
+    assert writer.find("SELECT count(*) FROM t") == (2,), "a transaction goes on around it"
+    writer.close()
+    reader.close()
+
+
+def test_a_snapshot_ends_with_what_was_wrong_inside(path: Path) -> None:
+    database = database_at(path)
+    with pytest.raises(StoreError), database.snapshot():
+        database.find("SELECT nothing FROM nowhere")
+    with database.transaction():
+        database.execute("CREATE TABLE t (x)")
+    database.close()

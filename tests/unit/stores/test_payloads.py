@@ -10,7 +10,14 @@ from msgspec import Raw
 from redrive.errors import RecordError, TamperError
 from redrive.record.event import Event, Kind, ModelRequest, dump_payload, payload_of, raw_of
 from redrive.stores.database import open_database
-from redrive.stores.payloads import Packer, TextRef, find_texts, unpack
+from redrive.stores.payloads import (
+    Packer,
+    TextRef,
+    find_texts,
+    unpack,
+    unpack_envelope,
+    unpack_without_texts,
+)
 from redrive.stores.schema import migrate
 from redrive.stores.texts import TextStore
 from tests.stored import event_at
@@ -71,6 +78,33 @@ def test_every_payload_comes_back_byte_for_byte(texts: TextStore, name: str, kin
     assert back == event
 
 
+@pytest.mark.parametrize("name", PAYLOADS)
+def test_many_events_are_packed_as_each_alone(texts: TextStore, name: str) -> None:
+    for kind in (Kind.MODEL_REQUEST, Kind.CUSTOM):
+        events = [
+            event_at("test:a", 0, Kind.NOTE, Raw(b'{"label":"costs $5"}')),
+            event_at("test:a", 1, kind, PAYLOADS[name]),
+        ]
+        for several in (events, events[:1], events[1:], []):
+            assert Packer(texts, {}).pack_all(several) == packed(texts, *several)
+
+
+@pytest.mark.parametrize("name", PAYLOADS)
+def test_without_its_texts_a_payload_is_still_one_of_its_kind(texts: TextStore, name: str) -> None:
+    event = event_at("test:a", 0, Kind.MODEL_REQUEST, PAYLOADS[name])
+    (line,) = packed(texts, event)
+    short = unpack_without_texts(line)
+    refs = find_texts(line)
+    if refs is None and unpack_envelope(line) == event:
+        assert short == event
+    elif not refs[1]:
+        assert short == event, "it was only written as a string"
+    else:
+        assert len(bytes(short.payload)) < len(bytes(event.payload)) - 2000
+        assert msgspec.json.decode(short.payload, type=object) is not None
+    assert msgspec.structs.replace(short, payload=event.payload) == event
+
+
 def test_large_fields_of_a_request_leave_the_line(texts: TextStore) -> None:
     event = event_at("test:a", 0, Kind.MODEL_REQUEST, PAYLOADS["all three"])
     (line,) = packed(texts, event)
@@ -122,6 +156,8 @@ def test_an_id_that_is_no_utf8_is_refused(texts: TextStore) -> None:
     event = msgspec.structs.replace(event_at("test:a", 0, Kind.NOTE, Raw(b"{}")), id="\ud800")
     with pytest.raises(RecordError, match="event 0 has an id that is no UTF-8 text"):
         packed(texts, event)
+    with pytest.raises(RecordError, match="event 0 has an id that is no UTF-8 text"):
+        Packer(texts, {}).pack_all([event])
 
 
 @pytest.mark.parametrize(

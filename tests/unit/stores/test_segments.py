@@ -11,8 +11,16 @@ from redrive.record.event import Event, Kind, Note, dump_payload
 from redrive.stores import segments as module
 from redrive.stores.database import open_database
 from redrive.stores.port import Store
-from redrive.stores.rows import SegmentRow, TextRow, put_row, read_rows
-from redrive.stores.segments import segment_lines
+from redrive.stores.rows import ProjectionRow, SegmentRow, TextRow, put_row, read_rows
+from redrive.stores.schema import migrate
+from redrive.stores.segments import (
+    Link,
+    SegmentWriter,
+    chain_start,
+    group_links,
+    segment_lines,
+)
+from redrive.stores.texts import TextStore
 from tests.stored import body_of, event_at, messages, opened, steps_of
 
 MB = 1024 * 1024
@@ -71,6 +79,53 @@ def test_appending_begins_a_new_segment_and_edits_none(store: Store, path: Path)
     after = rows(path)
     assert after[:1] == before
     assert (after[1].first_seq, after[1].events, after[1].prev) == (10, 2, before[0].digest)
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [
+        [range(300)],
+        [range(255), range(255, 256), range(256, 258)],
+        [range(200), range(200, 600), range(600, 600)],
+        [[0], [1], [2]],
+    ],
+)
+@pytest.mark.parametrize("size", [1, 9000])
+def test_events_that_come_together_are_stored_as_each_alone(
+    tmp_path: Path, groups: list[range], size: int
+) -> None:
+    written = []
+    for is_together in (True, False):
+        database = open_database(tmp_path / f"{is_together}.db", create=True, read_only=False)
+        migrate(database)
+        start = ProjectionRow(1, "test:a", 1, 0, chain_start("test:a"), None, None, "{}")
+        writer = SegmentWriter(database, TextStore(database), start)
+        for group in groups:
+            events = [note(seq, size) for seq in group]
+            if is_together:
+                writer.extend(events)
+            else:
+                for event in events:
+                    writer.append(event)
+        writer.flush()
+        written.append((list(read_rows(database, SegmentRow)), writer.grown(start)))
+        database.close()
+    assert written[0] == written[1]
+
+
+def test_neighbours_are_read_together_up_to_a_segments_size() -> None:
+    links = [Link(n, 1, 10, b"", b"") for n in range(300)] + [Link(300, 256, 10, b"", b"")]
+    assert [len(run) for run in group_links(links)] == [256, 44, 1]
+    assert [len(run) for run in group_links(Link(n, 1, MB // 2, b"", b"") for n in range(5))] == [
+        2,
+        2,
+        1,
+    ]
+    assert [len(run) for run in group_links([Link(n, 1, 9 * MB, b"", b"") for n in (0, 1)])] == [
+        1,
+        1,
+    ]
+    assert group_links([]) == []
 
 
 def test_appending_nothing_changes_no_segment(store: Store, path: Path) -> None:

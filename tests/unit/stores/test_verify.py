@@ -1,6 +1,7 @@
 """`verify` finds every change that keeps the head, and no read answers from what is damaged."""
 
 # ruff: noqa: S608 - names of tables and columns are those of the rows under test
+import hashlib
 import sqlite3
 from pathlib import Path
 
@@ -8,11 +9,14 @@ import msgspec
 import pytest
 
 from redrive.errors import TamperError, UsageError
+from redrive.record.event import Source
 from redrive.stores import rows
 from redrive.stores.database import open_database
 from redrive.stores.policies import empty_tail, longer_tail
 from redrive.stores.port import Store, Verification
+from redrive.stores.recording import open_journal
 from redrive.stores.rows import SegmentRow, put_row, read_rows
+from tests.recorders import SESSION, notes
 from tests.stored import message, opened, put_bytes, raw_database
 
 TABLES = (
@@ -362,3 +366,27 @@ def test_checking_changes_nothing(filled: Path) -> None:
 def test_a_session_that_does_not_exist_cannot_be_checked(filled: Path) -> None:
     with pytest.raises(UsageError, match="no session 'test:zzzz'"):
         check(filled, "test:zzzz")
+
+
+def test_bytes_that_an_event_points_at_and_no_source_names_are_checked_too(path: Path) -> None:
+    """A recorded session has no source: its answers point at bytes of their own."""
+    journal = open_journal(path, SESSION, "redrive", 1)
+    sha256 = hashlib.sha256(b"wire").hexdigest()
+    pointing = [msgspec.structs.replace(event, source=Source(sha256, 0, 4)) for event in notes(3)]
+    journal.commit(pointing, (b"wire",))
+    journal.close()
+    assert check(path).is_ok
+    with raw_database(path) as connection:
+        connection.execute("DELETE FROM parts")
+        connection.execute("DELETE FROM artefacts")
+    for session in (SESSION, None):
+        (fault,) = check(path, session).faults
+        assert (fault.session_id, fault.seq) == (SESSION, 0)
+        assert f"artefact {sha256} is not in the store" in fault.fault
+
+
+def test_an_event_that_points_at_no_digest_is_a_fault(path: Path) -> None:
+    journal = open_journal(path, SESSION, "redrive", 1)
+    journal.commit([msgspec.structs.replace(notes(1)[0], source=Source("what", 0, 4))])
+    journal.close()
+    assert [fault.seq for fault in check(path).faults] == [0]
