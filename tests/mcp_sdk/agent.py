@@ -4,9 +4,9 @@ import asyncio
 import json
 import os
 import sys
-import urllib.request
 from typing import Any
 
+import httpx2
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
@@ -15,13 +15,8 @@ ASKED = [{"role": "user", "content": "What is 2 + 3?"}]
 
 def ask(messages: list[Any]) -> Any:
     body = {"model": "m", "temperature": 0, "seed": 7, "messages": messages}
-    request = urllib.request.Request(
-        os.environ["OPENAI_BASE_URL"] + "/chat/completions",
-        json.dumps(body).encode(),
-        {"content-type": "application/json"},
-    )
-    with urllib.request.urlopen(request) as answer:
-        return json.load(answer)["choices"][0]["message"]
+    answer = httpx2.post(os.environ["OPENAI_BASE_URL"] + "/chat/completions", json=body)
+    return answer.raise_for_status().json()["choices"][0]["message"]
 
 
 async def main() -> None:

@@ -46,7 +46,7 @@ def run_stdio(
         RedriveError: the recording is fail-closed, and failed.
     """
     with recorded_mcp(recording, environment, find_store, say) as recorded:
-        observer = _observer(recording, recorded.reporter)
+        observer = _observer(recording, recorded.reporter, "mcp")
         with _client_side() as (client_in, client_out):
             code = relay_stdio(
                 command,
@@ -95,7 +95,7 @@ def run_http(
     from redrive.capture.proxy_thread import ProxyThread
 
     with recorded_mcp(recording, environment, find_store, say) as recorded:
-        observer = _observer(recording, recorded.reporter)
+        observer = _observer(recording, recorded.reporter, "mcp_http")
         proxy = Proxy(McpHttp(observer), {_UPSTREAM: url}, on_fault=say)
         with ProxyThread(proxy) as running:
             at = running.url_for(_UPSTREAM)
@@ -109,11 +109,12 @@ def run_http(
     return code
 
 
-def _observer(recording: McpRecording, reporter: Reporter) -> McpObserver:
+def _observer(recording: McpRecording, reporter: Reporter, seam: str) -> McpObserver:
     return McpObserver(
         recording.server,
         reporter,
         recording.effects,
+        seam=seam,
         is_fail_closed=recording.recorder.is_fail_closed,
     )
 
