@@ -390,7 +390,7 @@ class McpObserver:
 
 
 def name_tool(server: str, tool: str) -> str:
-    """Name a tool of a server as it is recorded: `SERVER__TOOL`, up to the first `__` the server."""
+    """Name a tool of a server as it is recorded: up to the first `__` the server, then the tool."""
     return f"{server.replace(MCP_SEPARATOR, '_')}{MCP_SEPARATOR}{tool}"
 
 
