@@ -27,6 +27,11 @@ _FURTHER = {
     "shadow": ("absent", "--model", "script:absent.jsonl"),
     "investigate": ("absent", "--model", "script:absent.jsonl"),
     "diff": ("absent", "other"),
+    "policy": ("list",),
+    "redact": ("absent",),
+    "record": ("--model", "absent", "--", "true"),
+    "rerun": ("absent", "--", "true"),
+    "mcp": ("--", "true"),
 }
 _ENDS_AT_WORK = """
 import os, sys

@@ -20,6 +20,7 @@ from redrive.version import __version__
 _OPTIONAL_PACKAGES = (
     ("httpx2", "pip install 'redrive[http]'"),
     ("sqlglot", "pip install 'redrive[policies]'"),
+    ("h11", "pip install 'redrive[proxy]'"),
     ("starlette", "pip install 'redrive[ui]'"),
 )
 

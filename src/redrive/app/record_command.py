@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -26,12 +26,10 @@ from redrive.app.recording import ENGINE_VARIABLE, LIST_VARIABLE, PARENT_VARIABL
 from redrive.audit.manifest import CLASSES
 from redrive.capture.claude_hooks import report_hook
 from redrive.capture.lazy import LazyBackend
-from redrive.capture.proxy import CONTROL, Proxy
-from redrive.capture.proxy_thread import ProxyThread
 from redrive.capture.recorder import Recorder
 from redrive.capture.recording import RecordingBackend
 from redrive.capture.remote_serving import serve_remote
-from redrive.capture.route import PROXY_VARIABLE, UPSTREAMS_VARIABLE
+from redrive.capture.route import CONTROL, PROXY_VARIABLE, UPSTREAMS_VARIABLE
 from redrive.capture.targets import point_at
 from redrive.capture.token_evidence import CHAT_EVIDENCE
 from redrive.errors import StoreError, UsageError
@@ -40,6 +38,9 @@ from redrive.record.decisions import TOOL_CALLS
 from redrive.record.event import SessionStarted, raw_of
 from redrive.stores.locate import ENV_NAME
 from redrive.stores.sqlite import open_store
+
+if TYPE_CHECKING:
+    from redrive.capture.proxy_thread import ProxyThread
 
 RECORDER_VARIABLE = "REDRIVE_RECORDER"
 HOOK_ROUTE = "claude-hook"
@@ -114,6 +115,9 @@ def record_command(
         engine = _start_engine(request.model, stack)
         recording = _ProxyRecording(request, store, engine, stack, faults)
         backend = LazyBackend(recording.begin)
+        from redrive.capture.proxy import Proxy  # late: both need an optional library
+        from redrive.capture.proxy_thread import ProxyThread
+
         proxy = Proxy(
             backend,
             control={**serve_remote(backend), HOOK_ROUTE: _hook_route(backend)},
@@ -223,7 +227,7 @@ def _facts_of(engine: LocalEngine) -> dict[str, Any]:
 
 
 def _agents_environment(
-    environment: Mapping[str, str], thread: ProxyThread, engine: LocalEngine | None
+    environment: Mapping[str, str], thread: "ProxyThread", engine: LocalEngine | None
 ) -> tuple[dict[str, str], tuple[str, ...]]:
     """Give the agent's environment, pointed at the proxy, and the variables that were left."""
     base = dict(environment)

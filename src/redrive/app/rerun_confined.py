@@ -10,6 +10,7 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -24,14 +25,16 @@ from redrive.app.recording import RERUN_VARIABLE
 from redrive.app.rerun_serving import CommandEnd
 from redrive.capture.agent_code import find_root
 from redrive.capture.manifest import digest_code
-from redrive.capture.proxy import CONTROL, Proxy
 from redrive.capture.remote_serving import serve_remote
-from redrive.capture.route import PROXY_VARIABLE, UPSTREAMS_VARIABLE
+from redrive.capture.route import CONTROL, PROXY_VARIABLE, UPSTREAMS_VARIABLE
 from redrive.capture.serving import ServingBackend
 from redrive.capture.targets import point_at
 from redrive.compare.rerun_document import Variant
 from redrive.sandbox.bubblewrap import probe
 from redrive.sandbox.loopback import LOOPBACK_ORIGIN
+
+if TYPE_CHECKING:
+    from redrive.capture.proxy import Proxy
 
 _POLL_S = 0.1
 _GRACE_S = 5.0
@@ -95,6 +98,8 @@ class ConfinedRerun:
             route: _noting(asked, route, handler)
             for route, handler in serve_remote(backend).items()
         }
+        from redrive.capture.proxy import Proxy  # late: it needs an optional library
+
         proxy = Proxy(backend, control=control)
         try:
             agent = self._agent(command, proxy, variant)
@@ -123,7 +128,7 @@ class ConfinedRerun:
         finally:
             watching.cancel()
 
-    def _agent(self, command: Sequence[str], proxy: Proxy, variant: Variant) -> AgentCommand:
+    def _agent(self, command: Sequence[str], proxy: "Proxy", variant: Variant) -> AgentCommand:
         pointing = point_at(self._caller, lambda name: LOOPBACK_ORIGIN + proxy.path_for(name))
         proxy.add_upstreams(pointing.upstreams)
         root = LOOPBACK_ORIGIN + proxy.path_for(CONTROL).rpartition("/")[0]

@@ -23,14 +23,13 @@ from redrive.capture.agent_side import AgentSide, Head, Refusal
 from redrive.capture.exchanges import find_api
 from redrive.capture.ports import HttpBackend, Outcome, SentRequest, ServedAnswer
 from redrive.capture.relay import NowNs, Outgoing, Relay, Told
+from redrive.capture.route import CONTROL
 from redrive.capture.token_evidence import ask_for_tokens
 from redrive.capture.upstream import Upstream, UpstreamPool, parse_upstream
 from redrive.capture.wire import Wire
 from redrive.errors import RedriveError, UsageError
 
 HOST = "127.0.0.1"
-CONTROL = "redrive"
-"""The name that stands where an upstream's would, for routes of our own."""
 GRACE_S = 0.2
 """How long `close` waits for exchanges whose end is already on its way."""
 MAX_FLOW_CHARS = 200

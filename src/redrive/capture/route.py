@@ -11,6 +11,8 @@ import msgspec
 
 PROXY_VARIABLE = "REDRIVE_PROXY_URL"
 UPSTREAMS_VARIABLE = "REDRIVE_UPSTREAMS"
+CONTROL = "redrive"
+"""The name that stands where an upstream's would in the proxy's URLs, for routes of our own."""
 
 
 class Route(msgspec.Struct, frozen=True):

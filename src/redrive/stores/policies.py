@@ -208,7 +208,7 @@ class SqlitePolicyTables:
 
 
 def rewrite_policy_tables(database: Database, redact: Callable[[bytes], bytes]) -> PolicyChanges:
-    """Redact the texts of all rows; inside a transaction.
+    """Redact the texts of all rows.
 
     An inference that held a secret is dropped: its key is that of another question. Reports, notes
     of labels and reasons of decisions are kept, redacted. A table in which a row changed has
@@ -233,20 +233,17 @@ def rewrite_policy_tables(database: Database, redact: Callable[[bytes], bytes]) 
         return msgspec.structs.replace(row, size=len(new), document=data)
 
     def inference(row: StoredInference) -> StoredInference | None:
-        held = canonical.encode([row.request, row.value, row.spec, row.fingerprint])
+        held = canonical.encode(msgspec.structs.astuple(row))
         return row if redact(held) is held else None
 
-    def label(row: StoredLabel) -> StoredLabel:
-        return msgspec.structs.replace(row, note=text(row.note))
-
-    def hook(row: StoredHook) -> StoredHook:
-        return msgspec.structs.replace(row, reason=text(row.reason))
-
+    replace = msgspec.structs.replace
     return PolicyChanges(
         reports=_rewrite(database, StoredReport, report),
         inferences=_rewrite(database, StoredInference, inference),
-        labels=_rewrite(database, StoredLabel, label),
-        hook_decisions=_rewrite(database, StoredHook, hook),
+        labels=_rewrite(database, StoredLabel, lambda row: replace(row, note=text(row.note))),
+        hook_decisions=_rewrite(
+            database, StoredHook, lambda row: replace(row, reason=text(row.reason))
+        ),
     )
 
 

@@ -212,3 +212,29 @@ def test_the_package_stays_a_package_that_can_be_called():
 
     assert redrive.record.event.Kind.NOTE == "note"
     assert callable(redrive.record)
+
+
+def test_with_a_provider_that_has_no_seed_the_seed_is_the_only_gap(store, server):
+    import anthropic
+
+    message = {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": "claude-x",
+        "content": [{"type": "text", "text": "7"}],
+        "stop_reason": "end_turn",
+        "usage": {"input_tokens": 1, "output_tokens": 1},
+    }
+    server.answers = [Answer((json.dumps(message).encode(),))]
+    with redrive.record("a", store=store, intercept=True) as session:
+        client = anthropic.Anthropic(
+            api_key="k", base_url=server.url, http_client=session.http_client(), max_retries=0
+        )
+        client.messages.create(
+            model="claude-x", max_tokens=8, messages=[{"role": "user", "content": "x"}]
+        )
+    _, report = read_back(store)
+    assert [(gap.input_class, gap.what) for gap in report.steps[0].missing] == [
+        ("sampling", "seed")
+    ]
