@@ -56,9 +56,10 @@ from redrive.replay.rerun_items import (
 )
 
 HARNESS_CALL, HARNESS_RESULT, HTTP_EXCHANGE = "harness.call", "harness.result", "http.exchange"
-SERVED_SEAMS = frozenset({"tool"})
-"""Where a result was seen that a rerun can serve there: the tool's own function. Not at an MCP
-proxy and in a hook, which pass on what others do, and not in the next request."""
+SERVED_SEAMS = frozenset({"tool", "mcp"})
+"""Where a result was seen that a rerun can serve there: the tool's own function, and the proxy
+before an MCP server on stdio, which answers in the server's place. Not before one over HTTP, which
+has no network then, not in a hook, which only looks on, and not in the next request."""
 
 _KINDS = (
     Kind.MODEL_REQUEST,
