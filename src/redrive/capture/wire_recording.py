@@ -220,7 +220,8 @@ class WireRecording:
             outcome=outcome.value,
             encoding=encodings_of(exchange.headers),
         )
-        source = Source(digest, 0, len(data))
+        # No bytes are no artefact; a source that names one would be a hole in the store.
+        source = Source(digest, 0, len(data)) if data else HERE
         if exchange.api is None:
             self._add_other(flow, exchange, wire, source, data)
             return
@@ -258,5 +259,4 @@ class WireRecording:
         kept: Sequence[bytes] = [body for body in (request.body, data) if body]
         custom = Custom(name=HTTP_EXCHANGE, data=raw_of(fields))
         fact = Fact(Kind.CUSTOM, custom, flags=exchange.flags)
-        where = source if data else HERE
-        self._log.add(flow, exchange.name, fact, artefacts=kept, source=where)
+        self._log.add(flow, exchange.name, fact, artefacts=kept, source=source)

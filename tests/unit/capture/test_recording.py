@@ -97,6 +97,15 @@ def test_half_an_answer_keeps_its_bytes_and_says_how_it_ended(outcome: Outcome) 
     assert recorded.sink.artefacts == [b"data: {"]
 
 
+@pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.COMPLETE])
+def test_an_answer_without_bytes_points_at_no_artefact(outcome: Outcome) -> None:
+    recorded = Recorded()
+    recorded.send(chat_body(USER)).finished(outcome, 3)
+    recorded.send(b"", url="https://api.example/v1/models").finished(outcome, 3)
+    assert recorded.sink.artefacts == []
+    assert {event.source.artefact for event in recorded.sink.events} == {""}
+
+
 def test_an_answer_beyond_the_limit_is_cut_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("redrive.capture.wire_recording.MAX_ANSWER_BYTES", 4)
     recorded = Recorded()
