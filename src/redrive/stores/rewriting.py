@@ -108,7 +108,7 @@ class SqliteRewriting:
         old = "SELECT id FROM projections WHERE session_id = ? AND id != ?"
         values = (session_id, current)
         # The statement is a constant of this function.
-        self._database.execute(f"DELETE FROM segments WHERE projection IN ({old})", values)  # noqa: S608
+        self._database.execute(f"DELETE FROM segments WHERE projection IN ({old})", values)  # noqa: S608 # nosec B608
         self._database.execute("DELETE FROM projections WHERE session_id = ? AND id != ?", values)
 
     def drop(self, digests: Collection[str]) -> None:
