@@ -12,10 +12,9 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from redrive.capture.claude_hooks import MAX_BYTES
+from redrive.capture.route import HOOK_ROUTE, RECORDER_VARIABLE
 from redrive.errors import UsageError
 
-RECORDER_VARIABLE = "REDRIVE_RECORDER"
-HOOK_ROUTE = "claude-hook"
 TIMEOUT_S = 2.0
 LIMIT_S = 4.0
 """After which the process ends, whatever it waits for: the agent waits for its hooks."""

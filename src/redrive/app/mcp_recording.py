@@ -23,10 +23,10 @@ from redrive.capture.ports import CallObserver
 from redrive.capture.recorder import Recorder
 from redrive.capture.recording import RecordingBackend
 from redrive.capture.remote import RemoteBackend
+from redrive.capture.route import RECORDER_VARIABLE
 from redrive.errors import RedriveError, StoreError
 from redrive.record.event import SessionStarted, raw_of
 
-RECORDER_VARIABLE = "REDRIVE_RECORDER"
 RERUN_VARIABLE = "REDRIVE_RERUN"
 REMOTE_TIMEOUT_S = 10.0
 """How long the recorder may take to answer before the agent goes on without it."""
