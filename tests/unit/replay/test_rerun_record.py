@@ -6,6 +6,7 @@ import pytest
 from msgspec import UNSET, Raw
 
 from redrive.record.event import (
+    FLAG_WITHIN_CALL,
     Custom,
     Derived,
     Event,
@@ -216,6 +217,14 @@ def test_other_http_without_a_body_or_an_answer_is_still_found():
         Ending.FAILED,
         "",
     )
+
+
+def test_what_a_tool_of_a_seam_ran_itself_needs_no_seam():
+    script = Script().exchange("x1", ModelResponse())
+    script.add(ToolCall("inner"), "x1", call_id="c1")
+    result = ToolResult(result=raw_of(1), seam="request")
+    script.add(result, call_id="c1", flags=(FLAG_WITHIN_CALL,))
+    assert script.seamless() == ()
 
 
 def test_tools_whose_results_no_seam_saw_are_named_once():
