@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from msgspec import Raw
+
 import redrive
 from redrive.app.auditing import audit_session
 from redrive.app.opening import open_session
@@ -39,6 +41,31 @@ def answer_with(script: Script) -> Callable[[Received], Answer]:
         choice = {"index": 0, "finish_reason": finish, "message": _message(said)}
         usage = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
         body = {**head, "object": "chat.completion", "choices": [choice], "usage": usage}
+        return Answer((json.dumps(body).encode(),))
+
+    return answer
+
+
+def answer_responses(calls: list[Call], text: str) -> Callable[[Received], Answer]:
+    """Answer as the Responses API does: with calls, and with a text once there are results."""
+
+    def answer(received: Received) -> Answer:
+        request = json.loads(received.body)
+        is_done = any(one.get("type") == "function_call_output" for one in request["input"][1:])
+        part = {"type": "output_text", "text": text, "annotations": []}
+        head = {"status": "completed", "id": "i1"}
+        output: list[dict[str, Any]] = [
+            {**head, "type": "message", "role": "assistant", "content": [part]}
+        ]
+        if not is_done:
+            output = [
+                {**head, "type": "function_call", "call_id": call_id, "name": name}
+                | {"arguments": json.dumps(arguments)}
+                for call_id, name, arguments in calls
+            ]
+        body = {"id": "r1", "object": "response", "created_at": 1, "model": MODEL}
+        body |= {"status": "completed", "output": output, "tools": [], "tool_choice": "auto"}
+        body |= {"parallel_tool_calls": True}
         return Answer((json.dumps(body).encode(),))
 
     return answer
@@ -90,6 +117,7 @@ class Bench:
     """Records an agent against a scripted model, and runs it again without one."""
 
     store: Path
+    code: Path
     server: LoopbackServer
 
     @property
@@ -98,7 +126,8 @@ class Bench:
 
     def record(self, agent: Callable[..., Any], **options: Any) -> tuple[str, Any]:
         """Record one run; give the session's id and what the agent returned."""
-        with redrive.record("agent", store=self.store, intercept=True, **options) as session:
+        where = {"store": self.store, "code": self.code}
+        with redrive.record("agent", intercept=True, **where, **options) as session:
             value = agent(session)
             session.end("success")
         return session.id, value
@@ -106,7 +135,7 @@ class Bench:
     def rerun(self, agent: Callable[..., Any], session_id: str) -> Any:
         """Run it again; a request that reaches the model's server is an error of the test."""
         before = len(self.server.received)
-        report = redrive.rerun(agent, session_id, store=self.store)
+        report = redrive.rerun(agent, session_id, store=self.store, code=self.code)
         assert len(self.server.received) == before
         return report
 
@@ -124,16 +153,31 @@ class Bench:
                 kept.append((payload.tool, payload.seam, json.loads(bytes(payload.result))))
         return kept
 
-    def audits(self, session_id: str) -> dict[str, Any]:
-        """Audit each flow of a session: actor → report."""
+    def executed(self, session_id: str) -> list[Any]:
+        """Give the arguments of each call that ran with others than the model gave."""
+        events = [e for e in self.events(session_id) if e.kind is Kind.TOOL_RESULT]
+        values = [payload_of(event).executed for event in events]
+        return [self.decode(value) for value in values if isinstance(value, Raw)]
+
+    def decode(self, data: Raw) -> Any:
+        return json.loads(bytes(data))
+
+    def statuses(self, session_id: str) -> dict[str, str]:
+        """Audit each flow of a session: actor → `closed` or `open`."""
         actors = dict.fromkeys(event.actor for event in self.events(session_id))
         with contextlib.closing(open_store(self.store, create=False)) as store:
             session = open_session(store, session_id)
-            return {actor: audit_session(session, session.trajectory(actor))[0] for actor in actors}
+            audits = {a: audit_session(session, session.trajectory(a))[0] for a in actors}
+            return {actor: report.status for actor, report in audits.items()}
 
 
 @contextlib.contextmanager
-def open_bench(folder: Path) -> Iterator[Bench]:
-    """Open one with a store of its own and a server whose script the test sets."""
+def open_bench(folder: Path, code: Path) -> Iterator[Bench]:
+    """Open one with a store of its own and a server whose script the test sets.
+
+    Args:
+        folder: where the store lies.
+        code: the folder of the agents' code.
+    """
     with run_server() as server:
-        yield Bench(folder / "store.db", server)
+        yield Bench(folder / "store.db", code, server)

@@ -26,6 +26,8 @@ class Reporter:
     ) -> Any:
         if self.error is not None:
             raise self.error
+        assert tool.startswith("files__")
+        tool = tool.removeprefix("files__")
         self.told.append(("call", tool, effect, bytes(arguments), is_unsafe, seam))
         return self.served or _Call(self.told, tool)
 

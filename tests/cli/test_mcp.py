@@ -45,7 +45,7 @@ class Run:
         return [
             (data["status"], data.get("result"))
             for data in self.notes("harness.result")
-            if data["tool"] == tool
+            if data["tool"] == f"files__{tool}"
         ]
 
 
@@ -117,7 +117,9 @@ def test_server_and_listing_are_recorded(stdio: Run):
 
 
 def test_each_parallel_call_has_its_own_result(stdio: Run):
-    calls = {data["call"]: data for data in stdio.notes("harness.call") if data["tool"] == "add"}
+    calls = {
+        data["call"]: data for data in stdio.notes("harness.call") if data["tool"] == "files__add"
+    }
     assert {data["effect"] for data in calls.values()} == {"pure"}
     answered = {data["call"]: data["result"] for data in stdio.notes("harness.result")}
     assert len(calls) == 20

@@ -1,20 +1,22 @@
-"""LangGraph at a session's seams: its chat models' HTTP, its tools, its parallel branches.
+"""LangGraph at a session's seams: its chat models' HTTP, its tools, its nodes.
 
-Nodes that run one after the other need nothing. Of parallel ones the session tells the flows by
-their conversations; `branch` gives them the names that the graph has for them.
+The session tells from threads, tasks and conversations which flow a node belongs to. What it cannot
+know is what the graph means: `branch` names a node that runs beside others, `step` keeps one that
+runs in line in the flow of the whole.
 
 Source: langgraph 1.2 (`get_config`: `langgraph_node`, `langgraph_path`).
 """
 
 import functools
 import inspect
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import Any
 
 from redrive.adapters.seam import Effects, missing
 from redrive.capture.session import AgentSession
+from redrive.record.event import MAIN_ACTOR
 
 try:
     from langgraph.config import get_config
@@ -23,7 +25,7 @@ except ImportError as error:
 
 from redrive.adapters.langchain_tools import ToolWrapper
 
-_branch: ContextVar[str] = ContextVar("redrive_langgraph_branch", default="")
+_place: ContextVar[str] = ContextVar("redrive_langgraph_flow", default="")
 
 
 class LangGraph:
@@ -61,18 +63,15 @@ class LangGraph:
 
         Of several at once by `Send`, the name says the place in the list: `worker#0`.
         """
+        return _wrap_node(node, self._flow_of_node)
 
-        @functools.wraps(node)
-        def run(*args: Any, **kwargs: Any) -> Any:
-            with self._flow_of_node():
-                return node(*args, **kwargs)
+    def step(self, node: Any) -> Any:
+        """Wrap a function that is a node in line with others: it stays in the flow of the whole.
 
-        @functools.wraps(node)
-        async def run_async(*args: Any, **kwargs: Any) -> Any:
-            with self._flow_of_node():
-                return await node(*args, **kwargs)
-
-        return run_async if inspect.iscoroutinefunction(node) else run
+        An async graph runs each node in a task of its own. One whose prompt does not go on from
+        what was asked before would be taken for another agent.
+        """
+        return _wrap_node(node, self._flow_of_whole)
 
     @contextmanager
     def _flow_of_node(self) -> Iterator[None]:
@@ -80,12 +79,40 @@ class LangGraph:
         kind, place = (*fields.get("langgraph_path", ()), None, None)[:2]
         is_one_of_many = kind == "__pregel_push" and isinstance(place, int)
         name = f"{fields.get('langgraph_node')}" + (f"#{place}" if is_one_of_many else "")
-        token = _branch.set(f"{_branch.get()}{name}/")
+        outer = _place.get()
+        with self._enter(name if outer in ("", MAIN_ACTOR) else f"{outer}/{name}"):
+            yield
+
+    @contextmanager
+    def _flow_of_whole(self) -> Iterator[None]:
+        if _place.get():  # of a graph within a branch or a step, which is in its flow already
+            yield
+        else:
+            with self._enter(MAIN_ACTOR):
+                yield
+
+    @contextmanager
+    def _enter(self, name: str) -> Iterator[None]:
+        token = _place.set(name)
         try:
-            with self._session.flow(_branch.get().removesuffix("/")):
+            with self._session.flow(name):
                 yield
         finally:
-            _branch.reset(token)
+            _place.reset(token)
+
+
+def _wrap_node(node: Any, flow: Callable[[], AbstractContextManager[None]]) -> Any:
+    @functools.wraps(node)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with flow():
+            return node(*args, **kwargs)
+
+    @functools.wraps(node)
+    async def run_async(*args: Any, **kwargs: Any) -> Any:
+        with flow():
+            return await node(*args, **kwargs)
+
+    return run_async if inspect.iscoroutinefunction(node) else run
 
 
 def record_langgraph(

@@ -7,9 +7,17 @@ Source: openai-agents 0.24 (`FunctionTool.on_invoke_tool`, `Handoff.on_invoke_ha
 """
 
 import copy
-from typing import Any
+from typing import Any, Self
 
-from redrive.adapters.seam import Effects, Shown, call_async, missing, parse_arguments, tell
+from redrive.adapters.seam import (
+    AsyncClients,
+    Effects,
+    Shown,
+    call_async,
+    missing,
+    parse_arguments,
+    tell,
+)
 from redrive.capture.json_values import exact_json
 from redrive.capture.session import AgentSession
 
@@ -23,6 +31,8 @@ except ImportError as error:
 class AgentsSdk:
     """What an agent of the SDK uses of a session; made by `record_agents_sdk`.
 
+    An async context manager, which closes the HTTP clients of its `run_config`s.
+
     Args:
         session: records or serves.
         effects: of the tools, by name.
@@ -32,6 +42,13 @@ class AgentsSdk:
         self._session = session
         self._effects = effects
         self._agents: dict[int, tuple[Any, Any]] = {}
+        self._clients = AsyncClients(session)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._clients.close()
 
     def run_config(
         self, *, use_responses: bool | None = None, client: Any = None, **options: Any
@@ -46,9 +63,8 @@ class AgentsSdk:
             options: of `RunConfig`. `group_id` is drawn from the session if it is not given: the
                 SDK derives the request's `prompt_cache_key` from it, else from a UUID of its own.
         """
-        http = self._session.async_http_client()
-        base = AsyncOpenAI(http_client=http) if client is None else client.copy(http_client=http)
-        provider = agents.OpenAIProvider(openai_client=base, use_responses=use_responses)
+        recorded = self._clients.put_into(client, AsyncOpenAI)
+        provider = agents.OpenAIProvider(openai_client=recorded, use_responses=use_responses)
         group_id = options.pop("group_id", None) or self._session.uuid4().hex
         return agents.RunConfig(model_provider=provider, group_id=group_id, **options)
 

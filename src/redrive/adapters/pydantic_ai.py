@@ -9,9 +9,17 @@ Source: pydantic-ai 2.68 (`WrapperToolset.call_tool`, `AbstractCapability`).
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
-from redrive.adapters.seam import Effects, Shown, call_async, missing, parse_arguments, tell
+from redrive.adapters.seam import (
+    AsyncClients,
+    Effects,
+    Shown,
+    call_async,
+    missing,
+    parse_arguments,
+    tell,
+)
 from redrive.capture.json_values import exact_json
 from redrive.capture.session import AgentSession
 
@@ -62,15 +70,25 @@ class _Toolset(WrapperToolset[Any]):  # type: ignore[misc] # the library is opti
 class PydanticAi(AbstractCapability[Any]):  # type: ignore[misc] # the library is optional
     """What an agent of pydantic-ai uses of a session: a capability; see `record_pydantic_ai`.
 
+    An async context manager, which closes the HTTP clients of its providers.
+
     Attributes:
         session: records or serves.
         effects: of the tools, by name.
         shown: how results are written down.
+        clients: those of the providers.
     """
 
     session: AgentSession
     effects: Effects
     shown: Shown
+    clients: AsyncClients
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.clients.close()
 
     def provider(self, client: Any = None) -> Any:
         """Make the provider of a model: `OpenAIChatModel(NAME, provider=….provider())`.
@@ -79,9 +97,7 @@ class PydanticAi(AbstractCapability[Any]):  # type: ignore[misc] # the library i
             client: an `AsyncOpenAI`; absent, one as the environment says. It goes on through the
                 session's HTTP client.
         """
-        http = self.session.async_http_client()
-        base = AsyncOpenAI(http_client=http) if client is None else client.copy(http_client=http)
-        return OpenAIProvider(openai_client=base)
+        return OpenAIProvider(openai_client=self.clients.put_into(client, AsyncOpenAI))
 
     def toolset(self, toolset: Any) -> Any:
         """Wrap one toolset; the capability does so with all that an agent has."""
@@ -147,7 +163,7 @@ def record_pydantic_ai(
         raises: error classes of the tools, beside Python's own, that a rerun may raise again.
     """
     shown = Shown(encode=_encode, raises=(ModelRetry, ToolFailed, *raises))
-    return PydanticAi(session, effects or {}, shown)
+    return PydanticAi(session, effects or {}, shown, AsyncClients(session))
 
 
 def _arguments_of(ctx: Any, validated: dict[str, Any]) -> dict[str, Any]:

@@ -132,6 +132,31 @@ def _wrap(session: AgentSession, tool: Any, name: str, effect: str | None, shown
     )
 
 
+class AsyncClients:
+    """HTTP clients that an adapter opened: `async with` closes them, as does the process's end."""
+
+    def __init__(self, session: AgentSession) -> None:
+        self._session = session
+        self._opened: list[Any] = []
+
+    def put_into(self, client: Any, make: Callable[..., Any]) -> Any:
+        """Give an SDK's client that goes through the session.
+
+        Args:
+            client: one to copy, with its address, key and retries; `None` for one as the
+                environment says.
+            make: the SDK's class.
+        """
+        http = self._session.async_http_client()
+        self._opened.append(http)
+        return make(http_client=http) if client is None else client.copy(http_client=http)
+
+    async def close(self) -> None:
+        """Close all of them."""
+        while self._opened:
+            await self._opened.pop().aclose()
+
+
 def missing(library: str, extra: str) -> UsageError:
     """Say that a library is not installed."""
     return UsageError(

@@ -18,15 +18,15 @@ import msgspec
 from msgspec import Raw
 
 from redrive.app.recorder_opening import RecorderOptions, new_session_id, open_recorder
-from redrive.capture.mcp import Reporter
+from redrive.capture.mcp import Reporter, name_tool
 from redrive.capture.ports import CallObserver
 from redrive.capture.recorder import Recorder
 from redrive.capture.recording import RecordingBackend
 from redrive.capture.remote import RemoteBackend
+from redrive.capture.route import RECORDER_VARIABLE
 from redrive.errors import RedriveError, StoreError
 from redrive.record.event import SessionStarted, raw_of
 
-RECORDER_VARIABLE = "REDRIVE_RECORDER"
 RERUN_VARIABLE = "REDRIVE_RERUN"
 REMOTE_TIMEOUT_S = 10.0
 """How long the recorder may take to answer before the agent goes on without it."""
@@ -156,7 +156,7 @@ class _OwnSession(Recorded):
 def _describe(recording: McpRecording) -> SessionStarted:
     return SessionStarted(
         agent=f"mcp:{recording.server}",
-        tools=dict(recording.effects),
+        tools={name_tool(recording.server, tool): e for tool, e in recording.effects.items()},
         captures={"tool_results": "captured"} | dict.fromkeys(_NOT_CAPTURED, "not_captured"),
         basis="intercepted",
         environment=raw_of({"recorded_by": "mcp"}),

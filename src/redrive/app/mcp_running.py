@@ -9,7 +9,7 @@ import os
 import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -46,7 +46,7 @@ def run_stdio(
         RedriveError: the recording is fail-closed, and failed.
     """
     with recorded_mcp(recording, environment, find_store, say) as recorded:
-        observer = _observer(recording, recorded.reporter)
+        observer = _observer(recording, recorded.reporter, "mcp")
         with _client_side() as (client_in, client_out):
             code = relay_stdio(
                 command,
@@ -95,25 +95,35 @@ def run_http(
     from redrive.capture.proxy_thread import ProxyThread
 
     with recorded_mcp(recording, environment, find_store, say) as recorded:
-        observer = _observer(recording, recorded.reporter)
+        observer = _observer(recording, recorded.reporter, "mcp_http")
         proxy = Proxy(McpHttp(observer), {_UPSTREAM: url}, on_fault=say)
         with ProxyThread(proxy) as running:
-            at = running.url_for(_UPSTREAM)
-            if command:
-                code = _run(command, {**environment, URL_VARIABLE: at})
-            else:
-                show_url(at)
-                code = _wait()
+            code = _run_beside(running.url_for(_UPSTREAM), command, environment, show_url)
         observer.closed("the proxy was stopped")
-        recorded.end("stopped" if not command else f"exit code {code}")
+        recorded.end(f"exit code {code}" if command else "stopped")
     return code
 
 
-def _observer(recording: McpRecording, reporter: Reporter) -> McpObserver:
+def _run_beside(
+    url: str,
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    show_url: Callable[[str], None],
+) -> int:
+    if command:
+        return _run(command, {**environment, URL_VARIABLE: url})
+    show_url(url)
+    with suppress(KeyboardInterrupt):
+        threading.Event().wait()
+    return 0
+
+
+def _observer(recording: McpRecording, reporter: Reporter, seam: str) -> McpObserver:
     return McpObserver(
         recording.server,
         reporter,
         recording.effects,
+        seam=seam,
         is_fail_closed=recording.recorder.is_fail_closed,
     )
 
@@ -145,11 +155,3 @@ def _run(command: Sequence[str], environment: Mapping[str, str]) -> int:
         raise UsageError(f"{command[0]}: {error.strerror}", hint="-- COMMAND…") from error
     with forwarded_signals(child):
         return child.wait()
-
-
-def _wait() -> int:
-    try:
-        threading.Event().wait()
-    except KeyboardInterrupt:
-        return 0
-    return 0

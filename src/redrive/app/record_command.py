@@ -36,7 +36,13 @@ from redrive.capture.lazy import LazyBackend
 from redrive.capture.recorder import Recorder
 from redrive.capture.recording import RecordingBackend
 from redrive.capture.remote_serving import serve_remote
-from redrive.capture.route import CONTROL, PROXY_VARIABLE, UPSTREAMS_VARIABLE
+from redrive.capture.route import (
+    CONTROL,
+    HOOK_ROUTE,
+    PROXY_VARIABLE,
+    RECORDER_VARIABLE,
+    UPSTREAMS_VARIABLE,
+)
 from redrive.capture.targets import point_at
 from redrive.capture.token_evidence import CHAT_EVIDENCE
 from redrive.errors import RedriveError, StoreError, UsageError
@@ -49,8 +55,6 @@ from redrive.stores.sqlite import open_store
 if TYPE_CHECKING:
     from redrive.capture.proxy_thread import ProxyThread
 
-RECORDER_VARIABLE = "REDRIVE_RECORDER"
-HOOK_ROUTE = "claude-hook"
 NOT_SEEN = ("clock", "prng")
 """What no proxy can see; everything else that a step needs passes it."""
 

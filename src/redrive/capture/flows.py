@@ -293,6 +293,8 @@ class FlowTracker:
         latest = inherited.latest()
         if is_free if latest is None else conversation.continues(latest):
             return inherited
+        if inherited.n_entered and not inherited.in_flight:
+            return inherited  # the agent named it, and nobody else is at work in it
         for flow in reversed(self.flows()):
             known = flow.latest()
             if known is not None and conversation.continues(known):

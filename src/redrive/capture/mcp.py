@@ -8,6 +8,8 @@ how it ended, what else was asked for in either direction (`mcp.exchange`, `mcp.
 cancellations, changed listings, and what could not be read (`mcp.damage`). Whatever is on the
 stream, the observer does not fail: a message that it does not understand is noted and counted.
 
+A tool is reported as `SERVER__TOOL`, since two servers may have a tool of one name.
+
 Calls are told apart by their JSON-RPC id. Three things end a call later than its first answer: a
 task (2025-11-25), whose result is asked for by itself; an answer that asks for input (2026-07-28),
 after which the client calls again with what was asked for; and a cancellation, which ends it at
@@ -40,9 +42,9 @@ from redrive.capture.mcp_listing import describe, describe_listing
 from redrive.capture.mcp_messages import Id, Message, Shape, id_of, parse_messages
 from redrive.capture.mcp_notes import Notes, Side
 from redrive.capture.ports import CallObserver, ServedResult
+from redrive.capture.tool_recording import MCP_SEPARATOR
 from redrive.errors import StoreError
 
-SEAM = "mcp"
 MAX_PENDING = 10_000
 # What is asked on the way to a call, and tells nothing of it.
 _PLUMBING = frozenset(
@@ -90,6 +92,7 @@ class McpObserver:
         reporter: who is told.
         effects: tool → effect class, declared by the user; an undeclared tool is unsafe, whatever
             its hints say.
+        seam: what results are said to be seen at; see `record.event.ToolResult`.
         is_fail_closed: whether a `StoreError` of the reporter is raised, so that what could not be
             recorded is not passed on.
     """
@@ -100,11 +103,14 @@ class McpObserver:
         reporter: Reporter,
         effects: Mapping[str, str] | None = None,
         *,
+        seam: str = "mcp",
         is_fail_closed: bool = False,
     ) -> None:
         self._reporter = reporter
         self._notes = Notes(server, reporter)
         self._effects = effects or {}
+        self._seam = seam
+        self._server = server
         self._is_fail_closed = is_fail_closed
         self._lock = threading.RLock()
         self._calls = Calls()
@@ -263,7 +269,11 @@ class McpObserver:
         arguments = params.get("arguments", Raw(b"{}"))
         effect = parse_effect(self._effects.get(tool))
         begun = self._reporter.begin_call(
-            tool, effect.value, arguments, is_unsafe=effect is Effect.UNSAFE, seam=SEAM
+            name_tool(self._server, tool),
+            effect.value,
+            arguments,
+            is_unsafe=effect is Effect.UNSAFE,
+            seam=self._seam,
         )
         if isinstance(begun, ServedResult):
             del self._asked[Side.CLIENT][identity]
@@ -377,6 +387,11 @@ class McpObserver:
             if len(self._cancelled) > MAX_PENDING:
                 del self._cancelled[next(iter(self._cancelled))]
             call.observer.raised(CANCELLED, reason)
+
+
+def name_tool(server: str, tool: str) -> str:
+    """Name a tool of a server as it is recorded: up to the first `__` the server, then the tool."""
+    return f"{server.replace(MCP_SEPARATOR, '_')}{MCP_SEPARATOR}{tool}"
 
 
 def _token_of(raw: Raw | None) -> Id | None:

@@ -297,12 +297,7 @@ def relay_stdio(
         UsageError: the server cannot be started.
         StoreError, RerunStopped: the observer's, after the server has ended.
     """
-    try:
-        child = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, bufsize=0
-        )
-    except OSError as error:
-        raise UsageError(f"{command[0]}: {error.strerror}", hint="-- COMMAND…") from error
+    child = _start(command, environment)
     assert child.stdin is not None and child.stdout is not None  # noqa: S101, PT018 - pipes
     to_client = _Pipe(client_out)
     from_client, from_server = _takers(observer, to_client, max_line_bytes)
@@ -319,6 +314,15 @@ def relay_stdio(
         if relay.error is not None:
             raise relay.error
     return code
+
+
+def _start(command: Sequence[str], environment: Mapping[str, str]) -> "subprocess.Popen[bytes]":
+    try:
+        return subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, bufsize=0
+        )
+    except OSError as error:
+        raise UsageError(f"{command[0]}: {error.strerror}", hint="-- COMMAND…") from error
 
 
 _Take = Callable[[bytes], bytes]

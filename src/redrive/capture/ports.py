@@ -161,7 +161,7 @@ class Backend(Protocol):
         """Take a tool's call before it runs; a result means that it must not run.
 
         With `is_unsafe` the call is durable before this returns. `seam` is `tool` (the function
-        itself), `mcp` or `hook`.
+        itself), `mcp`, `mcp_http` or `hook`.
         """
         ...
 

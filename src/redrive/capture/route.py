@@ -11,6 +11,9 @@ import msgspec
 
 PROXY_VARIABLE = "REDRIVE_PROXY_URL"
 UPSTREAMS_VARIABLE = "REDRIVE_UPSTREAMS"
+RECORDER_VARIABLE = "REDRIVE_RECORDER"
+"""Where a running recorder takes what MCP proxies and hooks see."""
+HOOK_ROUTE = "claude-hook"
 CONTROL = "redrive"
 """The name that stands where an upstream's would in the proxy's URLs, for routes of our own."""
 

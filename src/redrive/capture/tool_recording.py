@@ -33,7 +33,7 @@ from redrive.record.signature import argument_digests
 HARNESS_CALL, HARNESS_RESULT = "harness.call", "harness.result"
 TOOL_REPORTED = "tool.reported"
 TOOL_INTENT, UNREPRESENTABLE = "tool.intent", "tool.unrepresentable"
-_MCP_SEPARATOR = "__"
+MCP_SEPARATOR = "__"
 
 
 @dataclass(eq=False, slots=True)
@@ -47,7 +47,7 @@ class Asked:
 
     def is_of(self, tool: str) -> bool:
         """Say whether it is a call of this tool; clients prefix the names of MCP servers' tools."""
-        return self.tool == tool or self.tool.endswith(_MCP_SEPARATOR + tool)
+        return self.tool == tool or self.tool.endswith(MCP_SEPARATOR + tool)
 
 
 class AskedCalls:
@@ -85,20 +85,26 @@ class AskedCalls:
                     return flow, asked
         return None
 
-    def begin(self, own: Flow, tool: str, digest: bytes) -> tuple[Flow, Asked] | None:
-        """Find the call that a run of a tool answers; it runs from now on."""
-        everywhere = [(own, asked) for asked in self._waiting.get(own, ())]
-        n_own = len(everywhere)
-        everywhere += [
+    def begin(self, own: Flow, names: Sequence[str], digest: bytes) -> tuple[Flow, Asked] | None:
+        """Find the call that a run of a tool answers; it runs from now on.
+
+        Args:
+            own: the flow of the context that runs it.
+            names: of the tool, the surest first.
+            digest: of the arguments.
+        """
+        others = (flow for flow in self._waiting if flow is not own)
+        idle = [
             (flow, asked)
-            for flow, calls in self._waiting.items()
-            if flow is not own
-            for asked in calls
+            for flow in (own, *others)
+            for asked in self._waiting.get(flow, ())
+            if not asked.is_running
         ]
-        idle = [(f, a) for f, a in everywhere if a.is_of(tool) and not a.is_running]
-        same = [pair for pair in idle if pair[1].digest == digest]
-        changed = [pair for pair in idle if pair in everywhere[:n_own]]
-        found = next(iter((*same, *changed)), None)
+        same = (pair for name in names for pair in idle if pair[1].is_of(name))
+        found = next((pair for pair in same if pair[1].digest == digest), None)
+        if found is None:
+            changed = (pair for name in names for pair in idle if pair[1].is_of(name))
+            found = next((pair for pair in changed if pair[0] is own), None)
         if found is not None:
             found[1].is_running = True
         return found
@@ -121,6 +127,16 @@ class Run:
     executed: Raw | UnsetType = UNSET
     token: Any = None
     flags: tuple[str, ...] = ()
+
+
+def names_of(tool: str, seam: str) -> tuple[str, ...]:
+    """Give the names by which a model may have called a tool, the surest first.
+
+    What runs on an MCP server is `SERVER__TOOL`. A client may show it to the model under that name,
+    under one that ends in it, or as `TOOL`, also behind another name of the server.
+    """
+    _, mark, plain = tool.partition(MCP_SEPARATOR)
+    return (tool, plain) if mark and seam.startswith("mcp") else (tool,)
 
 
 def flags_of(tracker: FlowTracker) -> tuple[str, ...]:
@@ -173,7 +189,7 @@ class ToolRecording:
         """Write what must be known of a run before it begins; with `is_unsafe`, durably."""
         digest = argument_digests(arguments, None).value
         run.flags = flags_of(self._tracker)
-        found = self._asked.begin(self._tracker.current(), run.tool, digest)
+        found = self._asked.begin(self._tracker.current(), names_of(run.tool, run.seam), digest)
         if found is None:
             self._begin_own(run, effect, arguments)
         else:
@@ -237,7 +253,7 @@ class ToolRecording:
         """
         digest = argument_digests(reported.arguments, None).value
         if reported.call_id is None:
-            found = self._asked.begin(self._tracker.current(), reported.tool, digest)
+            found = self._asked.begin(self._tracker.current(), (reported.tool,), digest)
         else:
             found = self._asked.find(reported.call_id)
         if found is None:

@@ -34,6 +34,7 @@ VERBS = {
     "shadow": ("redrive.cli.verbs.shadow", "Let a model decide again on recorded evidence."),
     "investigate": ("redrive.cli.verbs.shadow", "Audit, shadow, compare, and give the verdict."),
     "record": ("redrive.cli.verbs.record", "Record an agent, without a line of code."),
+    "record-hook": ("redrive.cli.verbs.record_hook", "Report a hook of Claude Code to a recorder."),
     "mcp": ("redrive.cli.verbs.mcp", "Record the tools of an MCP server, from its client's side."),
     "rerun": ("redrive.cli.verbs.rerun", "Run an agent's own code again on what was recorded."),
     "policy": ("redrive.cli.verbs.policy", "Test a policy on history before anyone meets it."),
@@ -57,7 +58,7 @@ class Verbs(click.Group):
         if cmd_name not in VERBS:
             return None
         module = import_module(VERBS[cmd_name][0])
-        command: click.Command = getattr(module, f"{cmd_name}_verb")
+        command: click.Command = getattr(module, f"{cmd_name.replace('-', '_')}_verb")
         return command
 
     def format_commands(

@@ -298,9 +298,10 @@ class ToolResult(Payload, frozen=True):
 
     `truncated`: the *recorder* cut it (an ellipsis written by the tool is none);
     `original_chars`: its length before the cut. `is_external`: its call lies before the record.
-    `seam` is where our recorder saw it: `tool` (the function itself), `mcp`, `hook` or `request`
-    (in what the agent sent next: evidence, but no place where a rerun can serve it). `executed`
-    holds the arguments that the tool was run with, where they are not those of the call.
+    `seam` is where our recorder saw it: `tool` (the function itself), `mcp` (a server on stdio),
+    `mcp_http`, `hook` or `request` (in what the agent sent next); a rerun can serve it at the first
+    two. `executed` holds the arguments that the tool was run with, where they are not those of the
+    call.
     """
 
     status: str = "ok"

@@ -56,9 +56,10 @@ from redrive.replay.rerun_items import (
 )
 
 HARNESS_CALL, HARNESS_RESULT, HTTP_EXCHANGE = "harness.call", "harness.result", "http.exchange"
-SERVED_SEAMS = frozenset({"tool"})
-"""Where a result was seen that a rerun can serve there: the tool's own function. Not at an MCP
-proxy and in a hook, which pass on what others do, and not in the next request."""
+SERVED_SEAMS = frozenset({"tool", "mcp"})
+"""Where a result was seen that a rerun can serve there: the tool's own function, and the proxy
+before an MCP server on stdio, which answers in the server's place. Not before one over HTTP, which
+has no network then, not in a hook, which only looks on, and not in the next request."""
 
 _KINDS = (
     Kind.MODEL_REQUEST,
@@ -93,14 +94,17 @@ def read_rerun(index: SessionIndex, reader: EventReader) -> RerunRecord:
 
 
 def find_seamless(index: SessionIndex, reader: EventReader) -> tuple[str, ...]:
-    """Name the tools that cannot be served where they run, in order of appearance."""
+    """Name the tools that cannot be served where they run, in order of appearance.
+
+    What ran within a tool, such as those of a sub-agent, is covered by that tool's own result.
+    """
     tools: dict[str, None] = {}
     names: dict[str, str] = {}
     for event in reader.read_events(index.seqs_of(Kind.TOOL_CALL, Kind.TOOL_RESULT)):
         payload: Any = payload_of(event)
         if isinstance(payload, ToolCall):
             names[event.call_id or ""] = payload.tool
-        elif payload.seam not in SERVED_SEAMS:
+        elif payload.seam not in SERVED_SEAMS and FLAG_WITHIN_CALL not in event.flags:
             tools[names.get(event.call_id or "") or payload.tool or "an unnamed tool"] = None
     return tuple(tools)
 

@@ -105,10 +105,12 @@ class SqliteRewriting:
     def drop_superseded(self, session_id: str) -> None:
         """Remove the projections of a session that are not its current one."""
         current = catalogue.get_projection(self._database, session_id).id
-        old = "SELECT id FROM projections WHERE session_id = ? AND id != ?"
         values = (session_id, current)
-        # The statement is a constant of this function.
-        self._database.execute(f"DELETE FROM segments WHERE projection IN ({old})", values)  # noqa: S608
+        self._database.execute(
+            "DELETE FROM segments WHERE projection IN "
+            "(SELECT id FROM projections WHERE session_id = ? AND id != ?)",
+            values,
+        )
         self._database.execute("DELETE FROM projections WHERE session_id = ? AND id != ?", values)
 
     def drop(self, digests: Collection[str]) -> None:

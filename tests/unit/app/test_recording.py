@@ -228,13 +228,22 @@ def test_with_a_provider_that_has_no_seed_the_seed_is_the_only_gap(store, server
     }
     server.answers = [Answer((json.dumps(message).encode(),))]
     with redrive.record("a", store=store, intercept=True) as session:
-        client = anthropic.Anthropic(
-            api_key="k", base_url=server.url, http_client=session.http_client(), max_retries=0
-        )
-        client.messages.create(
-            model="claude-x", max_tokens=8, messages=[{"role": "user", "content": "x"}]
-        )
+        options = {"http_client": session.http_client(), "max_retries": 0}
+        with anthropic.Anthropic(api_key="k", base_url=server.url, **options) as client:
+            client.messages.create(
+                model="claude-x", max_tokens=8, messages=[{"role": "user", "content": "x"}]
+            )
     _, report = read_back(store)
     assert [(gap.input_class, gap.what) for gap in report.steps[0].missing] == [
         ("sampling", "seed")
     ]
+
+
+def test_without_a_key_that_stays_nothing_is_recorded_as_redacted(
+    store, server, monkeypatch, tmp_path, capsys
+):
+    monkeypatch.setenv("REDRIVE_REDACTION_KEY_FILE", str(tmp_path))  # a folder
+    with redrive.record("a", store=store, redact_at_write=True) as session:
+        ask(session, server, "7")
+    assert "NOTHING IS RECORDED" in capsys.readouterr().err
+    assert not store.exists()

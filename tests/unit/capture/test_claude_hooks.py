@@ -77,7 +77,9 @@ def test_a_failed_tool_is_an_error():
 
 def test_a_result_that_another_seam_saw_first_is_written_beside_and_not_twice():
     found = recorded(used("toolu_1", "mcp__files__read", path="a"))
-    call = found.backend.begin_call("read", "unsafe", Raw(b'{"path":"a"}'), is_unsafe=True)
+    call = found.backend.begin_call(
+        "files__read", "unsafe", Raw(b'{"path":"a"}'), is_unsafe=True, seam="mcp"
+    )
     call.returned(Raw(b'{"content":[]}'))
     answer = {"tool_name": "mcp__files__read", "tool_input": {"path": "a"}, "tool_response": []}
     report_hook(hook("PostToolUse", tool_use_id="toolu_1", **answer), found.backend)

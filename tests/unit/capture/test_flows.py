@@ -58,6 +58,23 @@ def test_a_named_flow_lasts_until_it_is_left() -> None:
     tracked.tracker.leave(token)
 
 
+def test_a_task_within_a_named_flow_is_of_it_unless_another_one_is_at_work_there() -> None:
+    """As LangChain has it, whose every async request is made in a task of its own."""
+    tracked = Tracked()
+
+    async def ask(word: str) -> str:
+        return tracked.ask(talk(word))
+
+    async def main() -> list[str]:
+        tracked.tracker.enter("helper")
+        names = [await asyncio.create_task(ask("a")), await asyncio.create_task(ask("b"))]
+        helper = tracked.tracker.current()
+        helper.in_flight += 1
+        return [*names, await asyncio.create_task(ask("c"))]
+
+    assert asyncio.run(main()) == ["helper", "helper", "flow-3"]
+
+
 def test_a_named_flow_hangs_off_what_was_there_when_it_began() -> None:
     tracked = Tracked()
     tracked.ask(talk("a"))

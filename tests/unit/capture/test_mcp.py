@@ -516,6 +516,32 @@ def test_a_call_of_a_model_gets_its_result_at_the_mcp_seam():
     assert recorded.faults == []
 
 
+def test_of_two_servers_with_a_tool_of_one_name_each_result_goes_to_its_own_call():
+    recorded = Recorded(by_context=False)
+    first = asks("c1", "mcp__left__read", '{"path": "a"}')
+    second = asks("c2", "mcp__right__read", '{"path": "a"}')
+    recorded.exchange(chat_body(said("user", "hi")), chat_answer("", first, second))
+    for server in ("right", "left"):
+        observer = mcp.McpObserver(server, recorded.backend)
+        observer.from_client(json.dumps(call(1, "read", arguments={"path": "a"})).encode())
+        observer.from_server(json.dumps(result(1, content=text(server))).encode())
+    found = {e.call_id: payload_of(e) for e in recorded.sink.of_kind(Kind.TOOL_RESULT)}
+    assert raw_value(found["c1"].result) == {"content": text("left")}
+    assert raw_value(found["c2"].result) == {"content": text("right")}
+    assert found["c2"].tool == "right__read"
+
+
+@pytest.mark.parametrize("shown", ["read", "mcp__files__read", "mcp__other_name__read"])
+def test_a_client_may_show_a_tool_under_another_name(shown: str):
+    recorded = Recorded(by_context=False)
+    asked = asks("c1", shown, '{"path": "a"}')
+    recorded.exchange(chat_body(said("user", "hi")), chat_answer("", asked))
+    observer = mcp.McpObserver("files", recorded.backend)
+    observer.from_client(json.dumps(call(1, "read", arguments={"path": "a"})).encode())
+    observer.from_server(json.dumps(result(1, content=[])).encode())
+    assert [event.call_id for event in recorded.sink.of_kind(Kind.TOOL_RESULT)] == ["c1"]
+
+
 def test_both_directions_may_come_from_threads_of_their_own():
     connection = Connection()
     n = 300

@@ -8,6 +8,7 @@ from msgspec import Raw
 from redrive.capture import mcp_http
 from redrive.capture.mcp_http import EventSplitter, McpHttp
 from redrive.capture.ports import Headers, Outcome, SentRequest, ServedAnswer, ServedResult
+from redrive.errors import StoreError
 from tests.mcp_reporter import Connection, call, notification, request, result, text
 
 JSON = (("content-type", "application/json; charset=utf-8"),)
@@ -139,6 +140,14 @@ def test_an_encoding_that_cannot_be_read_is_noted():
     http = Http()
     answer(http.send(call(1, "a")), b"garbage", (*JSON, ("content-encoding", "gzip")))
     assert "an answer that" in http.reporter.notes("damage")[0]["reason"]
+
+
+def test_a_recorder_that_must_not_fail_stops_the_request():
+    connection = Connection(is_fail_closed=True)
+    connection.reporter.error = StoreError("disk full")
+    body = json.dumps(call(1, "a")).encode()
+    with pytest.raises(StoreError, match="disk full"):
+        McpHttp(connection.observer).sent(SentRequest("POST", "https://tools.example", (), body, 1))
 
 
 def test_a_served_call_never_reaches_the_server():

@@ -13,23 +13,24 @@ import pytest
 from redrive.capture import mcp_stdio
 from redrive.capture.mcp import Seen
 from redrive.capture.mcp_stdio import LineSplitter, end_like, relay_stdio
-from redrive.errors import StoreError, UsageError
+from redrive.errors import RerunStopped, StoreError, UsageError
 
 CAT = "import os\nwhile d := os.read(0, 9999): os.write(1, d)"
 
 
 class Shown:
-    """Is shown lines; a `StoreError` is raised for the line `refused`."""
+    """Is shown lines; `error` is raised for the line `refused`."""
 
     def __init__(self, *, is_serving: bool = False) -> None:
         self.is_serving = is_serving
         self.lines: list[tuple[str, bytes]] = []
         self.skips: list[tuple[str, int]] = []
         self.refused = b""
+        self.error: StoreError | RerunStopped = StoreError("disk full")
 
     def from_client(self, data: bytes) -> Seen:
         if self.refused and data == self.refused:
-            raise StoreError("disk full")
+            raise self.error
         self.lines.append(("client", data))
         is_call = self.is_serving and data.startswith(b"call")
         return Seen((), (data.upper() if data != b"call off" else b"") if is_call else None)
@@ -275,6 +276,16 @@ def test_what_the_observer_answers_goes_back_and_never_to_the_server():
         assert relay(client, CAT, seen) == 0
     assert sorted(client.end().splitlines()) == [b"CALL 1", b"CALL 2", b"bye", b"list"]
     assert seen.of("server") == [b"list", b"bye"]
+
+
+def test_a_rerun_that_stops_ends_the_connection():
+    client, seen = Client(), Shown(is_serving=True)
+    seen.refused, seen.error = b"call 1", RerunStopped("another call was recorded")
+
+    with doing(client.write, b"call 1\n"), pytest.raises(RerunStopped):
+        relay(client, CAT, seen)
+    assert client.end() == b""
+    client.leave()
 
 
 def test_a_line_that_is_too_long_to_be_judged_goes_nowhere_while_results_are_served():

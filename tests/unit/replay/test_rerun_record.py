@@ -6,6 +6,7 @@ import pytest
 from msgspec import UNSET, Raw
 
 from redrive.record.event import (
+    FLAG_WITHIN_CALL,
     Custom,
     Derived,
     Event,
@@ -218,14 +219,29 @@ def test_other_http_without_a_body_or_an_answer_is_still_found():
     )
 
 
+def test_what_a_tool_of_a_seam_ran_itself_needs_no_seam():
+    script = Script().exchange("x1", ModelResponse())
+    script.add(ToolCall("inner"), "x1", call_id="c1")
+    result = ToolResult(result=raw_of(1), seam="request")
+    script.add(result, call_id="c1", flags=(FLAG_WITHIN_CALL,))
+    assert script.seamless() == ()
+
+
 def test_tools_whose_results_no_seam_saw_are_named_once():
     script = Script().exchange("x1", ModelResponse())
-    for number, seam in enumerate(("tool", "request", "request", None, "mcp")):
+    for number, seam in enumerate(("tool", "request", "mcp", "request", None, "mcp_http", "hook")):
         call_id = f"c{number}"
         script.add(ToolCall(f"t{seam}"), "x1", call_id=call_id)
         script.add(ToolResult(result=raw_of(1), seam=seam), call_id=call_id)
     script.add(ToolResult(result=raw_of(1), tool="own")).add(ToolResult(result=raw_of(1)))
-    assert script.seamless() == ("trequest", "tNone", "tmcp", "own", "an unnamed tool")
+    assert script.seamless() == (
+        "trequest",
+        "tNone",
+        "tmcp_http",
+        "thook",
+        "own",
+        "an unnamed tool",
+    )
 
 
 def test_an_end_is_known_and_its_absence_too():
