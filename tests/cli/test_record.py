@@ -235,7 +235,7 @@ def test_upstream_errors_retries_and_refusals_are_what_they_were(redrive, server
 import urllib.error
 for attempt in range(2):
     try: ask(); break
-    except urllib.error.HTTPError as error: assert error.code == 529
+    except urllib.error.HTTPError as error: assert error.code == 529 and error.read()
 """
     assert record(redrive, server, *python(code)).code == 0
     failed, answered = [

@@ -91,7 +91,8 @@ def _decision_lines(document: RerunDocument) -> Iterator[str]:
 def _end_lines(agent: AgentEnd) -> Iterator[str]:
     """Say how the agent's code ended, where it did not simply come to its end."""
     if agent.exit_code:
-        yield f"  the agent ended with exit {agent.exit_code}{_because(agent.error)}"
+        said = None if agent.error == f"exit {agent.exit_code}" else agent.error
+        yield f"  the agent ended with exit {agent.exit_code}{_because(said)}"
     elif agent.error is not None:
         yield f"  the agent was ended by an error{_because(agent.error)}"
 

@@ -62,7 +62,7 @@ def test_an_agent_that_did_not_simply_end_is_told_with_its_error():
     exited = AgentEnd("exited", "OSError: \x1bRead-only", 1)
     shown = text(document_of(again, agent=exited))
     assert "  the agent ended with exit 1: OSError: \\x1bRead-only\n" in shown
-    assert "exit 3\n" in text(document_of(again, agent=AgentEnd("exited", exit_code=3)))
+    assert "ended with exit 3\n" in text(document_of(again, agent=AgentEnd("exited", "exit 3", 3)))
     raised = AgentEnd("raised", "ValueError: no")
     assert "ended by an error: ValueError: no\n" in text(document_of(again, agent=raised))
     assert "the agent" not in text(document_of(again)).partition("\n")[2]
