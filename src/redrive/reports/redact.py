@@ -29,15 +29,13 @@ from redrive.reports.redact_json import (
 )
 from redrive.reports.redact_known import KnownSecrets
 from redrive.reports.redact_prefilter import find_prefixes, find_suspects
-from redrive.reports.redact_rules import RULES_VERSION, Span, find_blocks, find_shapes
+from redrive.reports.redact_rules import BETWEEN, RULES_VERSION, Span, find_blocks, find_shapes
 from redrive.reports.redact_views import views_of
 
 __all__ = ["MARK", "RULES_VERSION", "Redactor", "find_spans"]
 
 MARK = re.compile(r"\[redacted:[^\[\]:]{1,64}:[0-9a-f]{8}\]")
 _MARK_NEEDLE = "[redacted:"
-# Between strings that are searched as one text; `is_cut_off` takes it for the end of a text.
-_BETWEEN = "\n\x00"
 _BLOCK_BYTES = 256 * 1024
 
 
@@ -261,8 +259,8 @@ def _find_in_all(
     known: KnownSecrets | None,
 ) -> list[list[Span]]:
     """Find the secrets of many texts in one search; `spans` adds those that are known."""
-    whole = _BETWEEN.join(text.value for text in texts)
-    starts = [0, *accumulate(len(text.value) + len(_BETWEEN) for text in texts)]
+    whole = BETWEEN.join(text.value for text in texts)
+    starts = [0, *accumulate(len(text.value) + len(BETWEEN) for text in texts)]
     found: list[list[Span]] = [[] for _ in texts]
     for number, span in spans:
         found[number].append(span)

@@ -16,7 +16,7 @@ from redrive.reports.redact_names import (
     looks_random,
     looks_torn,
 )
-from redrive.reports.redact_rules import Span, is_cut_off
+from redrive.reports.redact_rules import BETWEEN, Span, is_cut_off
 
 __all__ = [
     "NAME_CHARS",
@@ -241,9 +241,11 @@ def _quoted_end(text: str, begin: int, quote: str) -> tuple[int, bool]:
 
     Returns:
         Its end, and whether the closing quote was found; without one the value goes to the end of
-        its line.
+        its line. A quote in the next of several strings closes nothing.
     """
     limit = min(len(text), begin + _QUOTED_MAX)
+    between = text.find(BETWEEN, begin, limit)
+    limit = limit if between < 0 else between
     place = text.find(quote, begin, limit)
     while place > begin and _is_escaped(text, place, begin):
         place = text.find(quote, place + 1, limit)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 __all__ = [
+    "BETWEEN",
     "RULES_VERSION",
     "SHAPES",
     "Shape",
@@ -24,9 +25,10 @@ __all__ = [
 ]
 
 RULES_VERSION = "redact@1"
+BETWEEN = "\n\x00"
+"""Stands between strings that are searched as one text: each is whole where it begins and ends."""
 
 # How a report says that a text goes on: an ellipsis, maybe after a closing quote or a torn escape.
-# A line end and a NUL stand between strings that are searched as one text.
 _CUT = re.compile(
     r"(?:\\+(?:u[0-9a-fA-F]{0,3}|x[0-9a-fA-F]?)?|%[0-9A-Fa-f]?)?"
     r"(?P<end>\\*[\"']?(?:…|\.\.\.|\\+u2026)|\n\x00|\Z)"

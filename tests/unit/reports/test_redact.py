@@ -91,6 +91,19 @@ def test_no_planted_secret_is_left_wherever_a_text_is_cut(redactor):
             assert not p.leaks_in(redactor.redact_excerpt(p.text, end)), (p.shape, end)
 
 
+@pytest.mark.parametrize("name", ["x-api-key", "--token", "auth_token", "session_key"])
+@pytest.mark.parametrize("sign", [", ", ": "])
+def test_a_secret_cut_off_at_the_end_of_a_string_is_found_whatever_string_comes_next(
+    redactor, name, sign
+):
+    begun = f'["{name}"{sign}"aB3dE5gH7jK9m'
+    for after in (begun + 'Q1"]', '["accept", "*/*"]', 'says "x"'):
+        written = json.dumps(redactor.value({"a": begun, "b": after}))
+        assert "aB3dE5gH7" not in written
+        if not after.startswith(begun):
+            assert json.dumps(after) in written  # and nothing of the next one is taken for it
+
+
 def test_an_excerpt_is_redacted_before_it_is_cut(redactor):
     text = "x" * 5 + " password=hunter2-fake tail"
     whole = redactor.text(text)
