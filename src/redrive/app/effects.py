@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from redrive.app.excerpts import excerpt
+from redrive.app.harness_calls import UNSAFE, HarnessCalls
 from redrive.app.survey import Survey, time_of
 from redrive.audit.deeds import Deed, deed_of, exit_code_of, is_denial
 from redrive.audit.tools import TOOLS_VERSION, Category, judge_tool
@@ -38,6 +39,7 @@ from redrive.reports.views import AskedBy, EffectTotals, EffectView
 DENIED = "denied"
 NO_RESULT = "no result"
 CONFLICTING = "conflicting"
+BY_HARNESS = "called by the agent's own code, not by a model"
 
 
 class EffectScan:
@@ -49,6 +51,7 @@ class EffectScan:
         self._permissions = _permissions_by_call(session)
         self._call_of = {p: call for call, all_ in self._permissions.items() for p in all_}
         self._asking = AskingTexts(session)
+        self._harness = HarnessCalls(session)
         self._categories: Counter[str] = Counter()
         self._statuses: Counter[str] = Counter()
         self._undeclared: Counter[str] = Counter()
@@ -58,13 +61,11 @@ class EffectScan:
 
     def entries(self) -> Iterator[EffectView]:
         """Yield the effects in (`ts`, `seq`) order."""
-        seqs = self._session.index.seqs_of(Kind.TOOL_CALL, Kind.TOOL_PERMISSION)
+        told = {Kind.TOOL_CALL: self._of_call, Kind.TOOL_PERMISSION: self._of_permission}
+        seqs = [*self._session.index.seqs_of(*told), *self._harness.answers]
         for seq in self._session.chronological(seqs):
             event = self._session.read(seq)
-            found = (
-                self._of_call(event) if event.kind is Kind.TOOL_CALL else self._of_permission(event)
-            )
-            for entry in found:
+            for entry in told.get(event.kind, self._of_harness)(event):
                 self._count(entry)
                 yield entry
 
@@ -109,6 +110,26 @@ class EffectScan:
         if status == DENIED and event.seq not in self._permissions:
             refused = Deed(Category.APPROVAL, "denied, as the result says")
             yield self._entry(event, refused, call.tool, "recorded", DENIED)
+
+    def _of_harness(self, event: Event) -> Iterator[EffectView]:
+        made = self._harness.get(event.seq)
+        tool, declared = made.call.tool, self._session.started.tools
+        judgement = judge_tool(
+            tool, declared if made.effect == UNSAFE else {**declared, tool: made.effect}
+        )
+        deed = deed_of(made.call, judgement.rule)
+        if deed.category is None:
+            self._read_only[tool] += 1
+            return
+        status = NO_RESULT if made.result is None else made.result.status
+        entry = self._entry(event, deed, tool, judgement.basis, status)
+        is_command = deed.category is Category.COMMAND
+        yield msgspec.structs.replace(
+            entry,
+            exit_code=exit_code_of(made.result) if is_command and made.result else None,
+            details=(*deed.details, BY_HARNESS),
+            asked_by=None,
+        )
 
     def _of_permission(self, event: Event) -> Iterator[EffectView]:
         permission: ToolPermission = payload_of(event)
