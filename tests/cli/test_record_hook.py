@@ -59,6 +59,13 @@ def test_a_hook_is_silent_and_succeeds_whatever_is_wrong(
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_hook_succeeds_whichever_of_its_streams_is_closed(closed: str):
+    command = f'"$0" -m redrive record-hook {closed}'
+    done = subprocess.run(["sh", "-c", command, sys.executable], input=b"{}", capture_output=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
 def test_a_hook_whose_input_never_ends_does_not_hold_the_agent():
     began = time.monotonic()
     with subprocess.Popen(HOOK, stdin=subprocess.PIPE) as process:

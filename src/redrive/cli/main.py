@@ -41,6 +41,9 @@ VERBS = {
     "diff": ("redrive.cli.verbs.shadow", "Compare two recorded sessions, decision by decision."),
 }
 
+_SILENT = frozenset({"record-hook"})
+"""Verbs that write nothing, and need no stdout."""
+
 
 class Verbs(click.Group):
     """Loads each verb from its module when it is asked for."""
@@ -131,7 +134,7 @@ def _tell_of_key(key: RedactionKey) -> None:
 
 def _invoke(arguments: Sequence[str]) -> int:
     """Run one command line; not by click's `main`, which ends the process on a closed pipe."""
-    if sys.stdout is None:
+    if sys.stdout is None and not _SILENT.intersection(arguments):
         error = RedriveError("stdout is closed")
         if "--fail-closed" in arguments:  # of `policy hook`: what cannot answer must block
             error.exit_code = Exit.USAGE
