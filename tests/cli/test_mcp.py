@@ -298,3 +298,28 @@ def test_a_store_that_cannot_be_written_is_told_and_the_server_runs(redrive: Red
     assert "redrive mcp: not recorded:" in done.err
     closed = redrive("mcp", "--fail-closed", "--", "echo", "hello", **broken)
     assert (closed.code, closed.out) == (6, "")
+
+
+DEAD = "http://127.0.0.1:9/TOKEN/redrive"
+
+
+@pytest.mark.parametrize("recorder", [DEAD, "http://[", "http://127.0.0.1:99999/t", "nonsense"])
+def test_a_recorder_that_cannot_be_reached_is_told_and_the_server_runs(
+    redrive: Redrive, recorder: str
+):
+    done = redrive("mcp", "--", "echo", "hello", REDRIVE_RECORDER=recorder)
+    assert (done.code, done.out) == (0, "hello\n")
+    assert done.err.startswith("redrive mcp: ")
+    assert len(done.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("variable", ["REDRIVE_RECORDER", "REDRIVE_RERUN"])
+def test_where_it_must_be_reached_nothing_is_passed_on_and_no_server_is_started(
+    redrive: Redrive, variable: str
+):
+    command = ("mcp", "--fail-closed", "--", "sh", "-c", "touch started; echo hello")
+    done = redrive(*command, **{variable: DEAD})
+    assert (done.code, done.out) == (6, "")
+    assert done.err.startswith("redrive: the recorder is lost: ")
+    assert len(done.err.splitlines()) == 1
+    assert not (redrive.folder / "started").exists()

@@ -69,3 +69,22 @@ def test_a_rerun_serves_the_recorded_result_and_the_server_never_runs_the_tool(
     assert "It is 5." in done.err
     assert "1 tool call" in done.out
     assert "live calls: 0" in done.out
+
+
+@pytest.mark.skipif(find_bubblewrap() is None, reason="bwrap is not installed")
+def test_a_rerun_that_stops_at_a_call_of_a_tool_shows_no_traceback_of_the_proxy(
+    recorded: tuple[Redrive, str],
+):
+    redrive, session_id = recorded
+    agent = (redrive.folder / "agent.py").read_text()
+    agent = agent.replace('call["function"]["arguments"]', '\'{"a":2,"b":4}\'')
+    quiet = "try:\n    asyncio.run(main())\nexcept BaseException:\n    sys.exit(1)\n"
+    other = redrive.folder / "other.py"
+    other.write_text(agent.replace("asyncio.run(main())\n", quiet))
+    done = redrive(
+        "rerun", session_id, "--show-output", "--", sys.executable, "other.py", *AGENT[2:]
+    )
+    assert done.code == 1, done.out
+    assert "tool argument at /b" in done.out
+    assert "redrive: the rerun stopped at step 1 of main: tool argument" in done.err
+    assert "RerunStopped" not in done.err

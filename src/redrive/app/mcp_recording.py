@@ -114,7 +114,11 @@ def _open_place(
     if recorder:
         fails_open = not recording.recorder.is_fail_closed
         remote = RemoteBackend(
-            recorder, fails_open=fails_open, timeout_s=REMOTE_TIMEOUT_S, on_fault=say
+            recorder,
+            fails_open=fails_open,
+            lost=StoreError,
+            timeout_s=REMOTE_TIMEOUT_S,
+            on_fault=say,
         )
         return Recorded(remote)
     return _OwnSession(recording, find_store(), environment, say)

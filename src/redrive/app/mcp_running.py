@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from redrive.app.mcp_recording import McpRecording, recorded_mcp
 from redrive.capture.mcp import McpObserver, Reporter
 from redrive.capture.mcp_stdio import forwarded_signals, relay_stdio
-from redrive.errors import UsageError
+from redrive.errors import RerunStopped, StoreError, UsageError
 
 URL_VARIABLE = "REDRIVE_MCP_URL"
 _UPSTREAM = "mcp"
@@ -43,18 +43,21 @@ def run_stdio(
 
     Raises:
         UsageError: the server cannot be started; standard input or output is closed.
-        RedriveError: the recording is fail-closed, and failed.
+        RedriveError: the recording is fail-closed, and failed; or a rerun has stopped.
     """
     with recorded_mcp(recording, environment, find_store, say) as recorded:
         observer = _observer(recording, recorded.reporter, "mcp")
         with _client_side() as (client_in, client_out):
-            code = relay_stdio(
-                command,
-                observer,
-                client_in=client_in,
-                client_out=client_out,
-                environment=environment,
-            )
+            try:
+                code = relay_stdio(
+                    command,
+                    observer,
+                    client_in=client_in,
+                    client_out=client_out,
+                    environment=environment,
+                )
+            except RerunStopped as stop:  # whoever runs again says what differs
+                raise StoreError(str(stop)) from stop
         how = f"exit code {code}" if code >= 0 else f"signal {-code}"
         observer.closed(f"the server ended with {how}")
         recorded.end(how)

@@ -295,12 +295,12 @@ def relay_stdio(
 
     Raises:
         UsageError: the server cannot be started.
-        StoreError, RerunStopped: the observer's, after the server has ended.
+        StoreError, RerunStopped: the observer's, before the server has begun or after it has ended.
     """
-    child = _start(command, environment)
-    assert child.stdin is not None and child.stdout is not None  # noqa: S101, PT018 - pipes
     to_client = _Pipe(client_out)
     from_client, from_server = _takers(observer, to_client, max_line_bytes)
+    child = _start(command, environment)
+    assert child.stdin is not None and child.stdout is not None  # noqa: S101, PT018 - pipes
     up = _Relay(client_in, _Pipe(os.dup(child.stdin.fileno())), from_client)
     down = _Relay(os.dup(child.stdout.fileno()), to_client, from_server)
     child.stdin.close()

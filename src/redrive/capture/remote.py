@@ -59,7 +59,9 @@ class RemoteBackend:
     Args:
         url: where the other side answers, such as `http://127.0.0.1:8000/TOKEN/redrive`.
         fails_open: whether the agent goes on, unrecorded, when the other side is lost; else what it
-            asked for raises `RerunStopped`, since a rerun must not become a real run.
+            asked for raises `lost`.
+        lost: makes what is raised then of one line; where the other side served, it is always
+            `RerunStopped`, since a rerun must not become a real run.
         timeout_s: how long one exchange may take; a live model may stand behind it.
         on_fault: told once, with one line, when something could not be told.
 
@@ -72,12 +74,14 @@ class RemoteBackend:
         url: str,
         *,
         fails_open: bool = False,
+        lost: Callable[[str], BaseException] = RerunStopped,
         timeout_s: float = 600.0,
         on_fault: Callable[[str], object] | None = None,
     ) -> None:
         self._line = Line(url, timeout_s)
         self._whereabouts = Whereabouts()
         self._fails_open = fails_open
+        self._lost = lost
         self._on_fault = on_fault or _tell_stderr
         self._is_serving: bool | None = None
         self.fault: str | None = None
@@ -241,8 +245,10 @@ class RemoteBackend:
 
     def _miss(self, why: str) -> None:
         """Go on without the other side, or stop; a rerun must not become a real run."""
-        if not self._fails_open or self._is_serving:
+        if self._is_serving:
             self._stop(why)
+        if not self._fails_open:
+            raise self._lost(why)
         self._note(why)
 
     def _stop(self, why: str) -> NoReturn:

@@ -47,13 +47,7 @@ class Line:
 
     def __init__(self, url: str, timeout_s: float) -> None:
         self.url = url
-        parts = urlsplit(url)
-        if parts.scheme != "http" or parts.hostname not in _LOOPBACK or not parts.port:
-            raise UsageError(
-                "a recorder in another process is reached over http on loopback, with a port",
-                hint="such as http://127.0.0.1:8000/TOKEN/redrive",
-            )
-        self._host, self._port, self._path = parts.hostname, parts.port, parts.path.rstrip("/")
+        self._host, self._port, self._path = _parse_url(url)
         self._timeout_s = timeout_s
         self._local = threading.local()
         self.is_lost = False
@@ -157,3 +151,22 @@ class Whereabouts:
         if task is None:
             return local.thread, None
         return local.thread, self._tasks.setdefault(task, f"{next(self._task_names)}")
+
+
+def _parse_url(url: str) -> tuple[str, int, str]:
+    """Give host, port and path.
+
+    Raises:
+        UsageError: it is no URL of plain HTTP on loopback with a port.
+    """
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:  # brackets that do not match, a port that is none
+        host, port = None, None
+    if host not in _LOOPBACK or not port or parts.scheme != "http":
+        raise UsageError(
+            "a recorder in another process is reached over http on loopback, with a port",
+            hint="such as http://127.0.0.1:8000/TOKEN/redrive",
+        )
+    return host, port, parts.path.rstrip("/")

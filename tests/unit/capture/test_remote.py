@@ -459,6 +459,12 @@ def closed_port_url() -> str:
         return f"http://127.0.0.1:{server.getsockname()[1]}/t/redrive"
 
 
+def test_a_recorder_that_is_lost_raises_what_its_user_asked_for():
+    backend = RemoteBackend(closed_port_url(), lost=StoreError)
+    with pytest.raises(StoreError, match="the recorder is lost: ConnectionRefusedError"):
+        backend.begin_call("t", "unsafe", Raw(b"{}"), is_unsafe=True)
+
+
 def test_a_rerun_whose_server_is_lost_does_not_become_a_real_run():
     backend = RemoteBackend(closed_port_url())
     for act in (
