@@ -138,6 +138,9 @@ class FakeBackend:
         self.derived.append(SeenDerived(name, function, version, bytes(inputs), value))
         return value
 
+    def declare_tool(self, tool: str, effect: str) -> None:
+        self.declared = {**getattr(self, "declared", {}), tool: effect}
+
     def enter_flow(self, name: str) -> object:
         return self._flow.set(name)
 

@@ -47,6 +47,7 @@ from redrive.record.pairing import pair_path
 from redrive.record.session import IS_DECISION, EventReader, SessionIndex
 from redrive.record.trajectory import Step, Trajectory
 
+NO_END = "the recording has no end: it goes on, or ended early, and what followed is not known"
 # Damage that lost nothing, or whose event says itself what it could not hold.
 HARMLESS_DAMAGE = frozenset({"byte order mark", FLAG_UNREPRESENTABLE})
 MAX_NAMED = 10
@@ -216,6 +217,8 @@ class _Auditor:
         else:
             notes.append("no decision is recorded")
         self._name_others(notes)
+        if self.basis == "intercepted" and not self.index.seqs_of(Kind.SESSION_ENDED):
+            notes.append(NO_END)
         reports = [self._audit_step(step) for step in steps]
         if self.stray:
             self._place_stray(reports, notes)

@@ -10,6 +10,8 @@ Source: DESIGN.md §3.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+import msgspec
+
 from redrive import canonical
 from redrive.capture.flows import Flow
 from redrive.record.event import Custom, Event, Kind, Payload, Source, dump_payload, raw_of
@@ -70,8 +72,13 @@ class EventLog:
         self._sink.flush()
 
     def open(self, payload: Payload) -> None:
-        """Write what is known of the whole session: first, and outside the DAG."""
-        event = self._event("started", "", None, None, Fact(Kind.SESSION_STARTED, payload))
+        """Write what is known of the whole session, outside the DAG; again where it grew."""
+        number = int(self.next("started")[len("started") :])
+        name = "started" if number == 1 else f"started~{number}"
+        event = self._event(name, "", None, None, Fact(Kind.SESSION_STARTED, payload))
+        if number > 1:
+            before = "started" if number == 2 else f"started~{number - 1}"
+            event = msgspec.structs.replace(event, supersedes=before)
         self._sink.put((event,))
 
     def add(

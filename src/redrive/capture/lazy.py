@@ -67,6 +67,10 @@ class LazyBackend:
         """Record that a tool is about to run."""
         return self._get().begin_call(tool, effect, arguments, is_unsafe=is_unsafe, seam=seam)
 
+    def declare_tool(self, tool: str, effect: str) -> None:
+        """Take the effect class of a tool."""
+        self._get().declare_tool(tool, effect)
+
     def enter_flow(self, name: str) -> object:
         """Begin or resume a named flow."""
         return self._get().enter_flow(name)

@@ -175,6 +175,10 @@ class Backend(Protocol):
         """
         ...
 
+    def declare_tool(self, tool: str, effect: str) -> None:
+        """Take the effect class of a tool, as soon as it is declared."""
+        ...
+
     def enter_flow(self, name: str) -> object:
         """Begin a flow of its own (a sub-agent) in this context; give what `leave_flow` takes."""
         ...

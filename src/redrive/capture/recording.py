@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from msgspec import UNSET, Raw, UnsetType
+from msgspec.structs import replace
 
 from redrive.capture.event_log import EventLog, Fact, Sink
 from redrive.capture.flows import FlowTracker
@@ -50,7 +51,8 @@ class RecordingBackend:
     Args:
         sink: who keeps the events.
         session_id: as the store names the session.
-        started: what is known of the whole session; written first.
+        started: what is known of the whole session; written before the first thing that happens,
+            with the tools that were declared by then.
         now_ns: the time, UTC nanoseconds.
         by_context: whether threads and tasks tell flows; false at a proxy.
         engine: fingerprint of the engine, where who records started it.
@@ -74,6 +76,8 @@ class RecordingBackend:
         self._on_fault = on_fault
         self._lock = threading.RLock()
         self._is_ended = False
+        self._started = started
+        self._declared: dict[str, str] = dict(started.tools)
         self._log = EventLog(sink, session_id, now_ns)
         self._tracker = FlowTracker(by_context=by_context)
         asked = AskedCalls()
@@ -86,8 +90,6 @@ class RecordingBackend:
             engine=engine,
             can_rewind=not by_context,
         )
-        with self._guarded():
-            self._log.open(started)
 
     @property
     def n_exchanges(self) -> int:
@@ -99,13 +101,37 @@ class RecordingBackend:
         """Hold the lock, and keep any fault of ours away from the agent."""
         try:
             with self._lock:
+                self._begin()
                 yield
         except StoreError:  # a sink that is fail-closed
             raise
         except Exception as error:  # noqa: BLE001 - the agent goes on, whatever is wrong with us
-            if self.fault is None:
-                self.fault = f"not recorded: {type(error).__name__}: {error}"
-                self._on_fault(self.fault)
+            self._tell(error)
+
+    def _tell(self, error: Exception) -> None:
+        if self.fault is None:
+            self.fault = f"not recorded: {type(error).__name__}: {error}"
+            self._on_fault(self.fault)
+
+    def _begin(self) -> None:
+        """Write what is known of the session before the first thing that happens in it."""
+        if self._log.count("started"):
+            return
+        try:
+            self._open()
+        except StoreError:
+            raise
+        except Exception as error:  # noqa: BLE001 - see `_guarded`
+            self._tell(error)
+
+    def _open(self) -> None:
+        self._started = replace(self._started, tools=dict(self._declared))
+        self._log.open(self._started)
+
+    def declare_tool(self, tool: str, effect: str) -> None:
+        """Take the effect class of a tool."""
+        with self._lock:
+            self._declared[tool] = effect
 
     def sent(self, request: SentRequest) -> "RecordedExchange":
         """Record that a request was sent; give who is told what came back."""
@@ -206,6 +232,8 @@ class RecordingBackend:
         """Record how the run ended, once; what comes later is still recorded."""
         with self._guarded():
             self._tracker.settle_all()
+            if self._declared != self._started.tools:
+                self._open()
             if not self._is_ended:
                 self._is_ended = True
                 fact = Fact(Kind.SESSION_ENDED, SessionEnded(status=status))

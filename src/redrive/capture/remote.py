@@ -154,6 +154,9 @@ class RemoteBackend:
             return ServedResult(error=(kind, message))
         return ServedResult(UNSET if told.result is None else Raw(told.result))
 
+    def declare_tool(self, tool: str, effect: str) -> None:
+        """Take nothing: who is asked from another process declares its own tools."""
+
     def enter_flow(self, name: str) -> object:
         """Begin a named flow in this context; give what `leave_flow` takes."""
         token = self._whereabouts.enter()

@@ -303,6 +303,9 @@ class ServingBackend:
     def _deriving(self, name: str, function: str) -> list[str]:
         return [flow.name for flow in self._not_begun() if (name, function) in flow.by_key]
 
+    def declare_tool(self, tool: str, effect: str) -> None:
+        """Take nothing: what a rerun serves was declared when it was recorded."""
+
     def enter_flow(self, name: str) -> object:
         """Begin or resume a named flow in this context."""
         with self._lock:

@@ -200,6 +200,7 @@ class AgentSession:
             omit=tuple(omit),
         )
         self._tools[spec.name] = spec.effect.value
+        self._backend.declare_tool(spec.name, spec.effect.value)
         return tools.wrap(self._backend, fn, spec)
 
     def derive(

@@ -213,8 +213,16 @@ def describe_rerun(
         variant=facts.variant,
         proof=None,
         isolation=facts.isolation,
-        notes=(*((note,) if note else ()), *facts.notes),
+        notes=(*((note,) if note else ()), *_doubtful_flows(state, finding), *facts.notes),
     )
+
+
+def _doubtful_flows(state: RerunState, finding: Finding) -> tuple[str, ...]:
+    """Say that flows which nobody named may have been taken for each other."""
+    unnamed = [name for name in state.recorded.flows if name.startswith("flow-")]
+    if finding is Finding.IDENTICAL or not unnamed:
+        return ()
+    return (f"{', '.join(unnamed[:5])}: told apart by their words; session.flow(NAME) is surer",)
 
 
 def with_proof(document: RerunDocument, runs: Sequence[RerunDocument]) -> RerunDocument:

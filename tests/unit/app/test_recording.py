@@ -140,6 +140,7 @@ def test_a_tool_s_result_is_evidence_from_its_own_seam(store, server):
     (seq,) = opened.index.seqs_of(Kind.TOOL_RESULT)
     (result,) = opened.reader.read_events((seq,))
     assert payload_of(result).seam == "tool"
+    assert opened.started.tools["look"] == "unsafe"
 
 
 def test_a_store_that_cannot_be_used_leaves_the_agent_running_and_is_told(store, server, capsys):

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from msgspec import UNSET, Raw
 
+from redrive.audit.closure import NO_END
 from redrive.capture.ports import Outcome, SentRequest
 from redrive.errors import StoreError
 from redrive.record.event import FLAG_MALFORMED, Event, Kind, payload_of
@@ -277,6 +278,7 @@ def test_an_audit_names_the_flows_that_it_says_nothing_of(count: int, end: str) 
         token = recorded.backend.enter_flow(f"f{number}")
         recorded.exchange(chat_body(said("user", f"sub {number}")), chat_answer("8"))
         recorded.backend.leave_flow(token)
+    recorded.backend.end(None)
     note = recorded.sink.audit(recorded.started).notes[-1]
     assert note.startswith("flows audited by themselves, with --actor: f1")
     assert note.endswith(end)
@@ -394,3 +396,32 @@ def test_a_sink_that_is_fail_closed_stops_the_agent() -> None:
     recorded.sink.error = StoreError("the disk is full")
     with pytest.raises(StoreError, match="the disk is full"):
         recorded.send(chat_body(USER), CHAT_URL)
+
+
+def test_tools_that_are_declared_before_anything_happens_stand_in_the_first_event() -> None:
+    recorded = Recorded()
+    recorded.backend.declare_tool("look", "read_only")
+    assert recorded.sink.events == []
+    recorded.exchange(chat_body(USER), chat_answer("7"))
+    recorded.backend.end(None)
+    (event,) = recorded.sink.of_kind(Kind.SESSION_STARTED)
+    assert (event.seq, payload_of(event).tools) == (0, {"look": "read_only"})
+
+
+def test_a_recording_without_an_end_is_noted_by_the_audit() -> None:
+    recorded = Recorded()
+    recorded.exchange(chat_body(USER), chat_answer("7"))
+    assert NO_END in recorded.sink.audit(recorded.started).notes
+    recorded.backend.end(None)
+    assert NO_END not in recorded.sink.audit(recorded.started).notes
+
+
+def test_tools_that_are_declared_later_supersede_it_at_the_end() -> None:
+    recorded = Recorded()
+    recorded.exchange(chat_body(USER), chat_answer("7"))
+    recorded.backend.declare_tool("look", "read_only")
+    recorded.backend.end(None)
+    first, second = recorded.sink.of_kind(Kind.SESSION_STARTED)
+    assert (first.id, second.id, second.supersedes) == ("started", "started~2", "started")
+    assert payload_of(second).tools == {"look": "read_only"}
+    assert payload_of(second).captures == payload_of(first).captures

@@ -1,10 +1,14 @@
 """The rerun document says what was served, what differs, and on what it rests."""
 
+import contextlib
+import threading
+
 import pytest
 
 from redrive.compare.rerun_decisions import compare_decision
 from redrive.compare.rerun_document import Variant, with_proof
 from redrive.compare.rerun_verdict import CodeState, Finding
+from redrive.errors import RerunStopped
 from redrive.replay.ports import CallAsked, ModelReply
 from tests.recorded import asks, chat_answer, chat_body, said
 from tests.rerun_agents import Seams, record_agent
@@ -144,3 +148,21 @@ def test_live_decisions_are_compared_by_calls_and_texts_beside_them(session):
     assert document_of(again, [same], model="m").exit_code == 0
     assert not document_of(again, [same], model="m").identical
     assert document_of(again, [same, other], model="m").exit_code == 1
+
+
+def test_flows_that_nobody_named_are_named_as_doubtful_where_something_differs():
+    def two(seams: Seams, prompt: str = "x") -> None:
+        seams.ask(chat_body(said("user", "main")), chat_answer("a"))
+        body = chat_body(said("user", prompt))
+        thread = threading.Thread(target=lambda: quietly(seams, body))
+        thread.start()
+        thread.join()
+
+    def quietly(seams: Seams, body: bytes) -> None:
+        with contextlib.suppress(RerunStopped):
+            seams.ask(body, chat_answer("b"))
+
+    recorded = record_agent(two)
+    assert document_of(recorded.rerun(two)).notes == ()
+    changed = document_of(recorded.rerun(lambda seams: two(seams, "z")))
+    assert "flow-2: told apart by their words; session.flow(NAME) is surer" in changed.notes
