@@ -161,12 +161,12 @@ def _parse_url(url: str) -> tuple[str, int, str]:
     """
     try:
         parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
+        scheme, host, port, path = parts.scheme, parts.hostname, parts.port, parts.path
     except ValueError:  # brackets that do not match, a port that is none
-        host, port = None, None
-    if host not in _LOOPBACK or not port or parts.scheme != "http":
+        scheme, host, port, path = "", None, None, ""
+    if scheme != "http" or host not in _LOOPBACK or not port:
         raise UsageError(
             "a recorder in another process is reached over http on loopback, with a port",
             hint="such as http://127.0.0.1:8000/TOKEN/redrive",
         )
-    return host, port, parts.path.rstrip("/")
+    return host, port, path.rstrip("/")
