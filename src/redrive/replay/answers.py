@@ -30,7 +30,6 @@ class Answer(msgspec.Struct, frozen=True):
         fingerprint: of the engine, as the API states it.
         usage: token counts by the API's own names.
         stop_reason: the API's own word.
-        response_id: the API's own id.
         reasoning: what it thought aloud.
         chosen_tokens: the sampled token ids, where the API states each of them.
     """
@@ -41,7 +40,6 @@ class Answer(msgspec.Struct, frozen=True):
     fingerprint: str | None = None
     usage: dict[str, int] = {}
     stop_reason: str | None = None
-    response_id: str | None = None
     reasoning: str | None = None
     chosen_tokens: tuple[int, ...] | None = None
 

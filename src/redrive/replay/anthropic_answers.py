@@ -45,7 +45,6 @@ def parse_message(data: bytes) -> Answer:
         served=get_field(answer, "model", str),
         usage=count_tokens(answer.get("usage")),
         stop_reason=get_field(answer, "stop_reason", str),
-        response_id=get_field(answer, "id", str),
         reasoning=_join(blocks, "thinking") or None,
     )
 

@@ -64,7 +64,6 @@ def _chat_answer(
         fingerprint=get_field(stated, "system_fingerprint", str),
         usage=count_tokens(stated.get("usage")),
         stop_reason=get_field(stated, "finish_reason", str),
-        response_id=get_field(stated, "id", str),
         reasoning=reasoning or None,
         chosen_tokens=tokens,
     )
