@@ -46,7 +46,10 @@ def ask(context: WorkflowContext, said: str, codes: list[str]) -> str:
     answer = context.complete(
         {
             "messages": [{"role": "system", "content": SYSTEM}, {"role": "user", "content": said}],
-            **{"temperature": 0, "top_p": 1, "max_tokens": 32, "seed": context.seed},
+            "temperature": 0,
+            "top_p": 1,
+            "max_tokens": 32,
+            "seed": context.seed,
             "response_format": {"type": "json_schema", "json_schema": {"schema": schema}},
         }
     )
