@@ -15,6 +15,7 @@ from redrive.errors import UsageError, quote
 
 MCP_PREFIX: Final = "mcp:"
 KINDS: Final = ("python", "command")
+MOST_DEPTH: Final = 32
 SIMULATORS: Final = ("function", "fixture")
 # ASCII alone: a look-alike letter cannot be declared, so it can only be an undeclared name.
 _TOOL_ID: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,127}")
@@ -37,13 +38,14 @@ def is_tool_id(text: str) -> bool:
     return _TOOL_ID.fullmatch(text) is not None
 
 
-def check_spec(spec: WorkflowSpec) -> None:
-    """Check a declaration and its sub-workflows.
+def check_spec(spec: WorkflowSpec, depth: int = 0) -> None:
+    """Check a declaration and its sub-workflows; `depth` is how far down this one is.
 
     Raises:
         UsageError: a name, version, step or grant is malformed, or a name is declared twice.
     """
     where = f"workflow {quote(spec.id)}"
+    _hold(depth <= MOST_DEPTH, where, "sub-workflows are nested too deeply, or in themselves")
     _check_names(spec, where)
     _hold(spec.kind in KINDS, where, f"no kind {quote(spec.kind)}", "python or command")
     is_command = spec.kind == "command"
@@ -61,7 +63,8 @@ def check_spec(spec: WorkflowSpec) -> None:
     _check_aliases(spec, where)
     for name, inner in spec.workflows.items():
         _check_name(name, "sub-workflow", where)
-        check_spec(inner)
+        _hold(inner.kind != "command", where, f"the command {quote(name)} is no sub-workflow")
+        check_spec(inner, depth + 1)
 
 
 def check_tool(tool: ToolSpec) -> None:
