@@ -21,6 +21,9 @@ RESAMPLED = "bootstrap over tasks, percentile, two made-up tasks added"
 DEFAULT_RESAMPLES = 2000
 _DRAW = "passes.tasks"
 
+PassEstimate = Callable[[int, int, int], Fraction | None]
+"""`pass_at` or `pass_all`: attempts, successes, k → the estimate for one task."""
+
 
 class PassRate(msgspec.Struct, frozen=True):
     """One of the two figures, averaged over tasks.
@@ -72,7 +75,7 @@ def _refuse(n: int, c: int, k: int) -> None:
 def average_passes(
     counts: Mapping[str, tuple[int, int]],
     k: int,
-    estimate: Callable[[int, int, int], Fraction | None],
+    estimate: PassEstimate,
     *,
     seed: int,
     resamples: int = DEFAULT_RESAMPLES,
