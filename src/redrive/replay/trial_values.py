@@ -66,6 +66,7 @@ class TrialTask(msgspec.Struct, frozen=True, omit_defaults=True):
         expected: what checks compare with, any JSON value.
         session_id: the recorded session that it was taken from.
         environment: the recorded environment (case 61), a JSON object.
+        origin: where the input was read, such as `tasks.jsonl:3` or `stated task`.
     """
 
     task_id: str
@@ -75,6 +76,7 @@ class TrialTask(msgspec.Struct, frozen=True, omit_defaults=True):
     expected: Raw | UnsetType = UNSET
     session_id: str | None = None
     environment: Raw | UnsetType = UNSET
+    origin: str = ""
 
 
 class RunKey(msgspec.Struct, frozen=True, order=True):
