@@ -1,6 +1,7 @@
 """What every test may ask for: where recordings lie, and how hard Hypothesis looks."""
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +23,25 @@ def redaction_key(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("REDRIVE_REDACTION_KEY_FILE", str(path))
         yield path
+
+
+@pytest.fixture(scope="session", autouse=True)
+def heeded_signals() -> Iterator[None]:
+    """Heed what `nohup` and a shell's `&` make a process ignore: tests send it to themselves.
+
+    A process that is started by a test inherits it as well.
+    """
+    usual = {
+        signal.SIGHUP: signal.SIG_DFL,
+        signal.SIGINT: signal.default_int_handler,
+        signal.SIGQUIT: signal.SIG_DFL,
+    }
+    ignored = [number for number in usual if signal.getsignal(number) is signal.SIG_IGN]
+    for number in ignored:
+        signal.signal(number, usual[number])
+    yield
+    for number in ignored:
+        signal.signal(number, signal.SIG_IGN)
 
 
 @pytest.fixture(scope="session")
