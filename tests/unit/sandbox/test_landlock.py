@@ -128,7 +128,7 @@ def test_writable_folders_are_changed_for_real_and_readable_ones_are_not(tmp_pat
         ({"readable": (Bind("/"),)}, "tells of other processes"),
         ({"readable": (Bind("/proc/self"),)}, "tells of other processes"),
         ({"writable": (Bind("/"),)}, "from being written"),
-        ({"writable": (Bind("/usr/lib"),)}, "be changed"),
+        ({"writable": (Bind("/usr/share"),)}, "be changed"),
         ({"writable": (Bind("{folder}"),), "readable": (Bind("{folder}/in"),)}, "being written"),
         ({"scratch": ("/workspace",)}, "folder in memory"),
         ({"home": "/home/somebody"}, "empty home"),
