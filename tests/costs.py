@@ -8,6 +8,7 @@ GROWTH = 8
 
 _MOST = 4 * GROWTH
 _TRIES = 5
+_LEAST_S = 0.001
 
 
 def grows_linearly(work: Callable[[int], object], size: int) -> bool:
@@ -23,7 +24,7 @@ def grows_linearly(work: Callable[[int], object], size: int) -> bool:
     smallest_s = float("inf")
     for _ in range(_TRIES):
         smallest_s = min(smallest_s, _spent_s(work, size))
-        if _spent_s(work, GROWTH * size) <= _MOST * smallest_s:
+        if _spent_s(work, GROWTH * size) <= _MOST * max(smallest_s, _LEAST_S):
             return True
     return False
 
