@@ -21,6 +21,8 @@ IMPORTERS = "redrive.importers"
 RENDERERS = "redrive.renderers"
 MODELS = "redrive.models"
 POLICIES = "redrive.policies"
+WORKFLOWS = "redrive.workflows"
+# `survey` imports every plug-in of these. Workflows are imported in a sandbox alone.
 GROUPS = (IMPORTERS, RENDERERS, MODELS, POLICIES)
 
 

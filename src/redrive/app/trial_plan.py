@@ -19,7 +19,8 @@ from redrive import canonical
 from redrive.app.plan_parts import read_graders, read_limits, read_models
 from redrive.app.plan_table import Table, read_toml
 from redrive.app.trial_tasks import DigestWorkspace, OpenStore, TaskReading, read_tasks
-from redrive.errors import RedriveError, quote
+from redrive.compare.gate import find_sides, parse_gate
+from redrive.errors import RedriveError, UsageError, quote
 from redrive.replay.trial_plan import PlannedWorkflow, TrialPlan
 from redrive.replay.trial_values import Purpose, TrialTask
 
@@ -228,17 +229,10 @@ def _hold_gate(table: Table, plan: TrialPlan) -> None:
         return
     if not plan.graders:
         table.refuse("gate", "a gate needs a grader: the first one decides")
-    roles = [entry.role for entry in plan.workflows]
-    words = plan.gate.split()
-    if len(words) != 5 or words[1] != "within" or words[3] != "of":
-        expected = "challenger within 0.05 of incumbent"
-        table.refuse("gate", f"expected such as {expected!r}, found {quote(plan.gate)}")
-    for role in (words[0], words[4]):
-        n_held = roles.count(role) if role else 0
-        if n_held != 1:
-            held = "no workflow has that role" if n_held == 0 else f"{n_held} workflows have it"
-            known = ", ".join(sorted(set(roles) - {""})) or "none"
-            table.refuse("gate", f"{quote(role)}: {held}", f"roles of this plan: {known}")
+    try:
+        find_sides(parse_gate(plan.gate), [(entry.label, entry.role) for entry in plan.workflows])
+    except UsageError as error:
+        table.refuse("gate", error.message, error.hint)
 
 
 def _read_environment(table: Table, folder: Path) -> Raw | UnsetType:

@@ -56,6 +56,8 @@ def check_spec(spec: WorkflowSpec, depth: int = 0) -> None:
     _unique((tool.id for tool in spec.tools), "tool", where)
     _unique((step.id for step in spec.steps), "step", where)
     _unique((server.name for server in spec.mcp), "MCP server", where)
+    if depth == 0:
+        _check_servers(spec)
     for step in spec.steps:
         _check_step(step, where)
     for server in spec.mcp:
@@ -130,6 +132,22 @@ def _check_step(step: StepSpec, where: str) -> None:
         f"step {quote(step.id)} reaches {len(targets)} things",
         "a step names one of tool, subagent and workflow",
     )
+
+
+def servers_of(spec: WorkflowSpec) -> Iterator[McpSpec]:
+    """Yield the MCP servers of a workflow, then those of its sub-workflows."""
+    yield from spec.mcp
+    for inner in spec.workflows.values():
+        yield from servers_of(inner)
+
+
+def _check_servers(spec: WorkflowSpec) -> None:
+    """Hold that a server's name means one server, wherever it is declared."""
+    found: dict[str, McpSpec] = {}
+    for server in servers_of(spec):
+        is_same = found.setdefault(server.name, server) == server
+        where = f"MCP server {quote(server.name)}"
+        _hold(is_same, where, "declared in two ways", "another name for the other one")
 
 
 def _check_server(server: McpSpec) -> None:

@@ -105,13 +105,13 @@ BAD = [
     (WHOLE.replace(":v2", ":v1"), "workflows[1].source: workflows@1 stands twice"),
     (WHOLE.replace(":v2", ":absent"), "plan.toml: workflows[1].source: no absent in the file"),
     (HEAD[: HEAD.index("workflows")] + TASKS, "workflows: names no workflow"),
-    (WHOLE.replace("within 0.05", "above"), "gate: expected such as 'challenger within 0.05 of"),
-    (WHOLE.replace('"challenger within', '"v3 within'), "gate: 'v3': no workflow has that role"),
+    (WHOLE.replace("within 0.05", "above"), "plan.toml: gate: no gate: "),
+    (WHOLE.replace('"challenger within', '"v3 within'), "gate: the gate's 'v3' is no variant"),
     (
         WHOLE.replace('role = "challenger"', 'role = "incumbent"').replace(
-            '"challenger within', '"incumbent within'
+            '"challenger within', '"workflows@1 within'
         ),
-        "gate: 'incumbent': 2 workflows have it",
+        "gate: the gate's 'incumbent' is 2 variants",
     ),
     (WHOLE.replace(GRADER, ""), "gate: a gate needs a grader"),
     (WHOLE.replace(TASKS, ""), "plan.toml: tasks: expected exactly one of `jsonl` and `sessions`"),
