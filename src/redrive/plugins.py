@@ -21,7 +21,8 @@ IMPORTERS = "redrive.importers"
 RENDERERS = "redrive.renderers"
 MODELS = "redrive.models"
 POLICIES = "redrive.policies"
-GROUPS = (IMPORTERS, RENDERERS, MODELS, POLICIES)
+GRADERS = "redrive.graders"
+GROUPS = (IMPORTERS, RENDERERS, MODELS, POLICIES, GRADERS)
 
 
 class PluginState(msgspec.Struct, frozen=True):
