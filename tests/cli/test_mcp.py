@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.cli.conftest import Redrive
+from tests.ports import held_port
 
 SDK = Path(__file__).resolve().parents[1] / "mcp_sdk"
 CLIENT, SERVER, TAP = (str(SDK / f"{name}.py") for name in ("client", "server", "tap"))
@@ -172,31 +173,24 @@ def test_hostile_output_passes_is_noted_and_harms_nothing(tmp_path: Path):
 
 
 # --- over HTTP ---------------------------------------------------------------------------------
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 @contextlib.contextmanager
 def http_server(*words: str) -> Iterator[str]:
-    port = free_port()
-    server = subprocess.Popen(
-        [sys.executable, SERVER, str(port), *words], stderr=subprocess.DEVNULL, text=True
-    )
-    try:
-        deadline = time.monotonic() + 60
-        while True:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-                break
-            assert server.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        yield f"http://127.0.0.1:{port}/mcp"
-    finally:
-        server.kill()
-        server.wait()
+    with held_port() as port:
+        server = subprocess.Popen(
+            [sys.executable, SERVER, str(port), *words], stderr=subprocess.DEVNULL, text=True
+        )
+        try:
+            deadline = time.monotonic() + 60
+            while True:
+                with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+                    break
+                assert server.poll() is None
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            yield f"http://127.0.0.1:{port}/mcp"
+        finally:
+            server.kill()
+            server.wait()
 
 
 @pytest.mark.parametrize(
@@ -241,7 +235,7 @@ def test_over_http_the_bytes_of_an_answer_pass_as_they_are(tmp_path: Path):
 
     def ask(url: str) -> tuple[int, str | None, bytes]:
         parts = urlsplit(url)
-        connection = http.client.HTTPConnection("127.0.0.1", parts.port or 0, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", parts.port or 0, timeout=60)
         connection.request("POST", parts.path, body, headers)
         answer = connection.getresponse()
         found = answer.status, answer.getheader("content-type"), answer.read()
@@ -261,7 +255,7 @@ def test_over_http_the_bytes_of_an_answer_pass_as_they_are(tmp_path: Path):
         assert ask(at_proxy) == ask(url)
         assert ask(at_proxy.rsplit("/", 2)[0] + "/wrong-token/mcp")[0] == 404
         proxy.send_signal(signal.SIGTERM)
-        assert proxy.wait(20) == 0
+        assert proxy.wait(60) == 0
         proxy.stdout.close()
     (session,) = Redrive(tmp_path).json("sessions")["sessions"]
     assert session["session_id"].startswith("redrive:mcp-127.0.0.1-")
