@@ -8,8 +8,8 @@ Source: DESIGN.md §6, §8.
 """
 
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, closing
+from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -32,13 +32,13 @@ from redrive.app.trial_models import fresh_models, open_models
 from redrive.app.trial_plan import NO_CHANGES, PlanChanges, read_plan
 from redrive.app.trial_ports import OpenedModel
 from redrive.app.trial_running import Tell, TrialParts, drive_trial
+from redrive.app.trial_tasks import OpenStore
 from redrive.app.trial_workspace import digest_workspace
 from redrive.audit.eligibility import EligibleWorkflow, check_simulate, load
 from redrive.errors import ContainmentError, UsageError
 from redrive.replay.ledger import fold
 from redrive.replay.trial_plan import PlannedWorkflow, TrialPlan
 from redrive.replay.trial_values import Purpose, TrialTask
-from redrive.stores.port import Store
 from redrive.stores.sqlite import open_store
 
 

@@ -1,7 +1,7 @@
 """Drives a trial: asks the machine what comes next, starts it, and writes down what became of it.
 
-Knows the order of writing: `Started` before a run starts, `Finished` after its episode is stored. Decides
-nothing: the next run is `replay.trial`'s, money is the ledger's, a run is the executor's.
+Knows the order of writing: `Started` before a run starts, `Finished` after its episode is stored.
+Decides nothing: the next run is `replay.trial`'s, money the ledger's, a run the executor's.
 
 Source: DESIGN.md §6.
 """
