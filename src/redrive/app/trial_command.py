@@ -72,7 +72,7 @@ class TrialEnd(msgspec.Struct, frozen=True):
 
 def judge_plan(
     path: Path,
-    store: Callable[[], AbstractContextManager[Store]],
+    store: OpenStore,
     changes: PlanChanges = NO_CHANGES,
 ) -> JudgedPlan:
     """Read a plan and refuse what cannot be run; nothing is started or written.
