@@ -22,6 +22,8 @@ RENDERERS = "redrive.renderers"
 MODELS = "redrive.models"
 POLICIES = "redrive.policies"
 GRADERS = "redrive.graders"
+WORKFLOWS = "redrive.workflows"
+# `survey` imports every plug-in of these. Workflows are imported in a sandbox alone.
 GROUPS = (IMPORTERS, RENDERERS, MODELS, POLICIES, GRADERS)
 
 

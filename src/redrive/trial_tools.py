@@ -332,6 +332,7 @@ def _fixture_key(arguments: Mapping[str, Any] | str) -> str:
 
 def _encoded(value: Any, what: str) -> bytes:
     try:
+        canonical.canonical(value)  # which takes JSON alone, where the encoder takes a set
         return canonical.encode(value)
     except (TypeError, ValueError, RecursionError) as error:
         raise UsageError(f"{what} has no JSON form: {error}") from error

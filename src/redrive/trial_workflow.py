@@ -18,7 +18,7 @@ from redrive.audit.workflow import (
     SubagentSpec,
     WorkflowSpec,
 )
-from redrive.audit.workflow_checks import check_grants, check_spec
+from redrive.audit.workflow_checks import MOST_DEPTH, check_grants, check_spec
 from redrive.errors import UsageError, quote
 from redrive.trial_tools import Tool, freeze_grants
 
@@ -207,7 +207,6 @@ class CommandWorkflow(_Declared):
 
 
 AnyWorkflow = Workflow | CommandWorkflow
-_MOST_DEPTH = 32
 
 
 def to_spec(workflow: AnyWorkflow, beside: Iterable[Tool] = ()) -> WorkflowSpec:
@@ -247,7 +246,7 @@ def _named_tools(workflow: _Declared, depth: int = 0) -> Iterator[Tool]:
         if isinstance(step, Step) and isinstance(step.tool, Tool):
             yield step.tool
     for inner in _values(workflow.workflows):
-        if isinstance(inner, _Declared) and depth < _MOST_DEPTH:
+        if isinstance(inner, _Declared) and depth < MOST_DEPTH:
             yield from _named_tools(inner, depth + 1)
 
 
@@ -277,7 +276,7 @@ class _Reader:
     def read(self, depth: int = 0) -> WorkflowSpec:
         """Read it whole; a workflow below itself is refused."""
         workflow = self._workflow
-        if depth > _MOST_DEPTH:
+        if depth > MOST_DEPTH:
             raise UsageError(
                 f"{self._where}: sub-workflows are nested too deeply, or in themselves"
             )

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.cli.conftest import Redrive
+from tests.ports import held_port
 
 SDK = Path(__file__).resolve().parents[1] / "mcp_sdk"
 CLIENT, SERVER, TAP = (str(SDK / f"{name}.py") for name in ("client", "server", "tap"))
@@ -172,31 +173,24 @@ def test_hostile_output_passes_is_noted_and_harms_nothing(tmp_path: Path):
 
 
 # --- over HTTP ---------------------------------------------------------------------------------
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 @contextlib.contextmanager
 def http_server(*words: str) -> Iterator[str]:
-    port = free_port()
-    server = subprocess.Popen(
-        [sys.executable, SERVER, str(port), *words], stderr=subprocess.DEVNULL, text=True
-    )
-    try:
-        deadline = time.monotonic() + 60
-        while True:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-                break
-            assert server.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        yield f"http://127.0.0.1:{port}/mcp"
-    finally:
-        server.kill()
-        server.wait()
+    with held_port() as port:
+        server = subprocess.Popen(
+            [sys.executable, SERVER, str(port), *words], stderr=subprocess.DEVNULL, text=True
+        )
+        try:
+            deadline = time.monotonic() + 60
+            while True:
+                with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+                    break
+                assert server.poll() is None
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            yield f"http://127.0.0.1:{port}/mcp"
+        finally:
+            server.kill()
+            server.wait()
 
 
 @pytest.mark.parametrize(

@@ -89,20 +89,6 @@ def test_at_a_ceiling_nothing_more_is_started_and_whole_blocks_are_still_graded(
     ) == ["A2", "", "grade1", "done"]
 
 
-def test_a_judging_ceiling_stops_gradings_alone():
-    state, _ = start(runs(tasks="123"), parallel=1)
-    assert trace(
-        state,
-        ended("A1"),
-        ended("B1"),
-        TaskGraded("1", is_stopped=True),
-        ended("A2"),
-        ended("B2"),
-        ended("A3"),
-        ended("B3"),
-    ) == ["B1", "grade1", "A2", "B2", "A3", "B3", "done"]
-
-
 def test_an_interrupted_trial_waits_for_what_runs():
     state, _ = start(runs(), parallel=2)
     assert trace(

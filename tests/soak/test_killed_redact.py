@@ -3,10 +3,11 @@
 import os
 import shutil
 import signal
-import time
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -27,8 +28,18 @@ def _held(base_id: str) -> Iterator[str]:
     yield base_id
 
 
-def redact(path: Path) -> str:
-    """Redact everything; say why bytes are left, if any are."""
+def redact(path: Path, before_writing: Callable[[], object] = lambda: None) -> str:
+    """Redact everything; say why bytes are left, if any are.
+
+    Args:
+        path: the store.
+        before_writing: called when all is read and nothing is written yet.
+    """
+
+    def progress(done: int, total: int, _: str) -> None:
+        if done == total:
+            before_writing()
+
     with closing(open_store(path, create=False)) as store:
         rows = list(store.sessions())
         report = redact_sessions(
@@ -38,7 +49,7 @@ def redact(path: Path) -> str:
             decode=decode_content,
             hold=_held,
             is_dry_run=False,
-            progress=lambda *_: None,
+            progress=progress,
         )
         return report.left
 
@@ -53,7 +64,7 @@ def state_of(path: Path) -> tuple[str, list[Event]]:
 
 @pytest.fixture(scope="module")
 def planted() -> list[Planted]:
-    return list(plant(15))[::40]
+    return list(plant(15))[::150]
 
 
 @pytest.fixture(scope="module")
@@ -63,16 +74,62 @@ def recorded(planted: list[Planted], tmp_path_factory: pytest.TempPathFactory) -
     return path
 
 
-def kill_a_redaction(path: Path, after_s: float) -> bool:
-    """Redact in a child and kill it; say whether it was killed before its end."""
+class CallCounter:
+    """Counts the function calls and returns of this process, and does something at one of them.
+
+    A call is a moment of progress: unlike a time that was measured once, it is the same one
+    however busy the machine is.
+    """
+
+    def __init__(self, at: int, act: Callable[[], object]) -> None:
+        self.count = 0
+        self._at = at
+        self._act = act
+
+    def start(self) -> None:
+        sys.setprofile(self._see)
+
+    def _see(self, *_: object) -> None:
+        self.count += 1
+        if self.count == self._at:
+            sys.setprofile(None)
+            self._act()
+
+
+def _redact_in_child(path: Path, told: int, at: int, *, ends_itself: bool) -> NoReturn:
+    try:
+        act = (lambda: os.kill(os.getpid(), signal.SIGKILL)) if ends_itself else None
+        counter = CallCounter(at, act or (lambda: os.write(told, b"there")))
+        redact(path, counter.start)
+        sys.setprofile(None)
+        os.write(told, b"%d" % counter.count)
+    finally:
+        os._exit(0)
+
+
+def kill_a_redaction(path: Path, at: int, *, ends_itself: bool) -> tuple[bool, bytes]:
+    """Redact in a child that is killed while it writes.
+
+    Args:
+        path: the store.
+        at: the function call from which on it is to be killed; 0 for never.
+        ends_itself: whether it dies there and nowhere else; or is killed from here as soon as it
+            told that it is there, maybe within what SQLite does.
+
+    Returns:
+        Whether it was killed before its end, and what it told: how many calls there were.
+    """
+    ours, told = os.pipe()
     child = os.fork()
     if not child:
-        redact(path)
-        os._exit(0)
-    time.sleep(after_s)
-    os.kill(child, signal.SIGKILL)
+        _redact_in_child(path, told, at, ends_itself=ends_itself)
+    os.close(told)
+    with open(ours, "rb", buffering=0) as pipe:
+        said = pipe.read(100)
+        if said == b"there":
+            os.kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
-    return os.WIFSIGNALED(status)
+    return os.WIFSIGNALED(status), said
 
 
 def test_a_killed_redaction_leaves_the_old_session_or_the_new_one(
@@ -81,18 +138,18 @@ def test_a_killed_redaction_leaves_the_old_session_or_the_new_one(
     old = state_of(recorded)
     done = tmp_path / "done.db"
     shutil.copy(recorded, done)
-    began = time.monotonic()
     assert redact(done) == ""
-    took_s = time.monotonic() - began
     new = state_of(done)
     assert new[0] != old[0]
+    shutil.copy(recorded, tmp_path / "counted.db")
+    n_calls = int(kill_a_redaction(tmp_path / "counted.db", 0, ends_itself=True)[1])
     seen = {"old": 0, "new": 0, "killed": 0}
     for number in range(KILLS):
         path = tmp_path / f"{number}.db"
         shutil.copy(recorded, path)
-        # The last fifth, in which the store is written, is met as often as all before it.
-        share = number / KILLS if number % 2 else 0.8 + 0.3 * number / KILLS
-        seen["killed"] += kill_a_redaction(path, took_s * share)
+        # The nearer to its end, the more often: there the transaction is committed.
+        at = n_calls + 1 - int(n_calls ** (number / KILLS))
+        seen["killed"] += kill_a_redaction(path, at, ends_itself=number % 2 == 0)[0]
         state = state_of(path)
         assert state in (old, new)
         seen["old" if state == old else "new"] += 1
@@ -101,5 +158,7 @@ def test_a_killed_redaction_leaves_the_old_session_or_the_new_one(
         assert leaks_in(path, planted) == []
         for file in tmp_path.glob(f"{number}.db*"):
             file.unlink()
-    assert seen["killed"] > KILLS // 3, seen
+    # Every second one ended itself, whatever the others came to.
+    assert seen["killed"] >= KILLS // 2, seen
     assert seen["old"], seen
+    assert seen["new"], seen

@@ -104,8 +104,8 @@ class WorkflowSpec(msgspec.Struct, frozen=True, omit_defaults=True):
         aliases: name → tool ids or further aliases that it stands for.
         dynamic: what could not be resolved to declared tools, such as tools chosen at run time.
         command: the words of a command workflow.
-        mcp: servers whose listing was not read yet; one that was is an alias `mcp:NAME`, and its
-            tools stand in `tools`.
+        mcp: servers; of one whose listing was read the tools stand in `tools`, with it as their
+            origin, and `mcp:NAME` is an alias of them.
     """
 
     id: str

@@ -15,6 +15,7 @@ from redrive.errors import UsageError, quote
 
 MCP_PREFIX: Final = "mcp:"
 KINDS: Final = ("python", "command")
+MOST_DEPTH: Final = 32
 SIMULATORS: Final = ("function", "fixture")
 # ASCII alone: a look-alike letter cannot be declared, so it can only be an undeclared name.
 _TOOL_ID: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,127}")
@@ -37,13 +38,14 @@ def is_tool_id(text: str) -> bool:
     return _TOOL_ID.fullmatch(text) is not None
 
 
-def check_spec(spec: WorkflowSpec) -> None:
-    """Check a declaration and its sub-workflows.
+def check_spec(spec: WorkflowSpec, depth: int = 0) -> None:
+    """Check a declaration and its sub-workflows; `depth` is how far down this one is.
 
     Raises:
         UsageError: a name, version, step or grant is malformed, or a name is declared twice.
     """
     where = f"workflow {quote(spec.id)}"
+    _hold(depth <= MOST_DEPTH, where, "sub-workflows are nested too deeply, or in themselves")
     _check_names(spec, where)
     _hold(spec.kind in KINDS, where, f"no kind {quote(spec.kind)}", "python or command")
     is_command = spec.kind == "command"
@@ -54,6 +56,8 @@ def check_spec(spec: WorkflowSpec) -> None:
     _unique((tool.id for tool in spec.tools), "tool", where)
     _unique((step.id for step in spec.steps), "step", where)
     _unique((server.name for server in spec.mcp), "MCP server", where)
+    if depth == 0:
+        _check_servers(spec)
     for step in spec.steps:
         _check_step(step, where)
     for server in spec.mcp:
@@ -61,7 +65,8 @@ def check_spec(spec: WorkflowSpec) -> None:
     _check_aliases(spec, where)
     for name, inner in spec.workflows.items():
         _check_name(name, "sub-workflow", where)
-        check_spec(inner)
+        _hold(inner.kind != "command", where, f"the command {quote(name)} is no sub-workflow")
+        check_spec(inner, depth + 1)
 
 
 def check_tool(tool: ToolSpec) -> None:
@@ -127,6 +132,22 @@ def _check_step(step: StepSpec, where: str) -> None:
         f"step {quote(step.id)} reaches {len(targets)} things",
         "a step names one of tool, subagent and workflow",
     )
+
+
+def servers_of(spec: WorkflowSpec) -> Iterator[McpSpec]:
+    """Yield the MCP servers of a workflow, then those of its sub-workflows."""
+    yield from spec.mcp
+    for inner in spec.workflows.values():
+        yield from servers_of(inner)
+
+
+def _check_servers(spec: WorkflowSpec) -> None:
+    """Hold that a server's name means one server, wherever it is declared."""
+    found: dict[str, McpSpec] = {}
+    for server in servers_of(spec):
+        is_same = found.setdefault(server.name, server) == server
+        where = f"MCP server {quote(server.name)}"
+        _hold(is_same, where, "declared in two ways", "another name for the other one")
 
 
 def _check_server(server: McpSpec) -> None:

@@ -7,16 +7,22 @@ pass^k.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from fractions import Fraction
+from operator import mul
 
 import msgspec
 
+from redrive.compare.interval import METHOD as EXACT
 from redrive.compare.interval import clopper_pearson
 from redrive.compare.resampling import draw_counts, percentile_interval
 
+RESAMPLED = "bootstrap over tasks, percentile, two made-up tasks added"
 DEFAULT_RESAMPLES = 2000
 _DRAW = "passes.tasks"
+
+PassEstimate = Callable[[int, int, int], Fraction | None]
+"""`pass_at` or `pass_all`: attempts, successes, k → the estimate for one task."""
 
 
 class PassRate(msgspec.Struct, frozen=True):
@@ -64,3 +70,46 @@ def pass_all(n: int, c: int, k: int) -> Fraction | None:
 def _refuse(n: int, c: int, k: int) -> None:
     if k < 1 or not 0 <= c <= n:
         raise ValueError(f"{c} successes of {n} attempts, {k} at a time")
+
+
+def average_passes(
+    counts: Mapping[str, tuple[int, int]],
+    k: int,
+    estimate: PassEstimate,
+    *,
+    seed: int,
+    resamples: int = DEFAULT_RESAMPLES,
+    level: float = 0.95,
+) -> PassRate:
+    """Average one of the figures over tasks.
+
+    Args:
+        counts: task id → attempts made and successes; attempts of which nobody can tell whether
+            they succeeded are no attempts.
+        k: attempts that the figure is about.
+        estimate: `pass_at` or `pass_all`.
+        seed: equal seeds draw equally.
+        resamples: how often the tasks are drawn again.
+        level: of the interval.
+
+    Returns:
+        The mean, each task counting once. Where the estimate of every task is 0 or 1, the interval
+        is the exact one of a proportion; otherwise tasks are drawn again, from an urn to which a
+        task with 0 and one with 1 are added, so that tasks that all agree do not count as proof.
+    """
+    estimates = {task: estimate(n, c, k) for task, (n, c) in sorted(counts.items())}
+    known = [value for value in estimates.values() if value is not None]
+    left_out = tuple(task for task, value in estimates.items() if value is None)
+    if not known:
+        return PassRate(k, None, None, None, 0, left_out, EXACT)
+    total = sum(known, Fraction())
+    if set(known) <= {0, 1}:
+        low, high = clopper_pearson(int(total), len(known), level)
+        method = EXACT
+    else:
+        urn = [*map(float, known), 0.0, 1.0]
+        drawn = draw_counts(str(seed), _DRAW, len(known), len(urn), resamples)
+        means = [math.fsum(map(mul, urn, times)) / len(known) for times in drawn]
+        low, high = percentile_interval(means, level)
+        method = RESAMPLED
+    return PassRate(k, float(total / len(known)), low, high, len(known), left_out, method)

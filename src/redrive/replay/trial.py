@@ -47,10 +47,9 @@ class RunEnded(msgspec.Struct, frozen=True):
 
 
 class TaskGraded(msgspec.Struct, frozen=True):
-    """The grading of a task has ended; `is_stopped` where no more judging may be paid."""
+    """The grading of a task has ended, as far as its graders came."""
 
     task_id: str
-    is_stopped: bool = False
 
 
 class Interrupted(msgspec.Struct, frozen=True):
@@ -145,8 +144,7 @@ def step(state: TrialState, reply: Reply) -> tuple[TrialState, tuple[Command, ..
         case RunEnded():
             return _fill(_after_run(replace(state, running=state.running - 1), reply))
         case TaskGraded():
-            grades = state.grades and not reply.is_stopped
-            return _fill(replace(state, running=state.running - 1, grades=grades))
+            return _fill(replace(state, running=state.running - 1))
         case Interrupted():
             return _fill(replace(state, starts=False, grades=False))
         case _ as never:

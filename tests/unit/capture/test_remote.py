@@ -5,7 +5,6 @@ import contextvars
 import json
 import math
 import os
-import socket
 import subprocess
 import sys
 import textwrap
@@ -25,6 +24,7 @@ from redrive.capture.remote_serving import serve_remote
 from redrive.capture.tool_recording import ReportedResult
 from redrive.errors import RerunStopped, StoreError, UsageError
 from redrive.record.event import Event, Kind, ToolPermission, payload_of, raw_value
+from tests.ports import held_port
 from tests.recorded import Recorded, asks, chat_answer, chat_body, said
 from tests.remote_backend import ControlServer, listening
 from tests.small_http import SmallServer
@@ -454,19 +454,20 @@ def test_a_recorder_that_is_fail_closed_stops_the_agent():
 
 
 # --- how it is lost ----------------------------------------------------------------------------
-def closed_port_url() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return f"http://127.0.0.1:{server.getsockname()[1]}/t/redrive"
+@pytest.fixture
+def closed_url() -> Iterator[str]:
+    with held_port() as port:
+        yield f"http://127.0.0.1:{port}/t/redrive"
 
 
-def test_a_recorder_that_is_lost_raises_what_its_user_asked_for():
-    backend = RemoteBackend(closed_port_url(), lost=StoreError)
+def test_a_recorder_that_is_lost_raises_what_its_user_asked_for(closed_url):
+    backend = RemoteBackend(closed_url, lost=StoreError)
     with pytest.raises(StoreError, match="the recorder is lost: ConnectionRefusedError"):
         backend.begin_call("t", "unsafe", Raw(b"{}"), is_unsafe=True)
 
 
-def test_a_rerun_whose_server_is_lost_does_not_become_a_real_run():
-    backend = RemoteBackend(closed_port_url())
+def test_a_rerun_whose_server_is_lost_does_not_become_a_real_run(closed_url):
+    backend = RemoteBackend(closed_url)
     for act in (
         lambda: backend.is_serving,
         lambda: backend.read(Kind.CLOCK_READ, "now", refuse),
@@ -477,9 +478,9 @@ def test_a_rerun_whose_server_is_lost_does_not_become_a_real_run():
             act()
 
 
-def test_an_agent_whose_recorder_is_lost_goes_on_and_is_told_once():
+def test_an_agent_whose_recorder_is_lost_goes_on_and_is_told_once(closed_url):
     told: list[str] = []
-    backend = RemoteBackend(closed_port_url(), fails_open=True, on_fault=told.append)
+    backend = RemoteBackend(closed_url, fails_open=True, on_fault=told.append)
     assert backend.read(Kind.CLOCK_READ, "now", lambda: 7) == 7
     assert backend.derive("n", "f", None, Raw(b"[]"), lambda: 8) == 8
     exchange(backend, b"{}", b"{}")
@@ -491,8 +492,8 @@ def test_an_agent_whose_recorder_is_lost_goes_on_and_is_told_once():
     assert told[0].startswith("the recorder is lost: ConnectionRefusedError")
 
 
-def test_a_lost_recorder_is_told_on_stderr(capsys):
-    RemoteBackend(closed_port_url(), fails_open=True).enter_flow("f")
+def test_a_lost_recorder_is_told_on_stderr(capsys, closed_url):
+    RemoteBackend(closed_url, fails_open=True).enter_flow("f")
     assert capsys.readouterr().err.startswith("redrive: the recorder is lost")
 
 
@@ -578,9 +579,9 @@ def test_each_thread_has_one_connection():
     assert server.n_connections == 4
 
 
-def test_a_proxy_of_the_environment_is_not_used(monkeypatch):
+def test_a_proxy_of_the_environment_is_not_used(monkeypatch, closed_url):
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
-        monkeypatch.setenv(name, closed_port_url())
+        monkeypatch.setenv(name, closed_url)
     with recording() as (_, backend, _server):
         assert backend.read(Kind.CLOCK_READ, "now", lambda: 1) == 1
 

@@ -1,0 +1,218 @@
+"""Loads a workflow's declaration: its file is imported in the sandbox alone, never here.
+
+Wires the confined import, the listings of its MCP servers and the digest of its code. Decides
+nothing: `audit.eligibility` judges what comes of it.
+
+Source: DESIGN.md §6, §8.
+"""
+
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+import redrive
+from redrive.app.agent_folders import check_cwd, find_folders, is_of_system
+from redrive.app.trial_code_digest import WORKFLOW_HINT, digest_code, find_place
+from redrive.app.trial_describing import Described, WorkflowPlace
+from redrive.app.trial_level import find_level, run_at
+from redrive.app.trial_listing import expand_listings
+from redrive.app.trial_mcp import McpCommand, McpWorker
+from redrive.app.trial_mcp_client import ListedTool
+from redrive.audit.workflow import McpSpec, WorkflowSpec
+from redrive.audit.workflow_checks import check_spec, servers_of
+from redrive.audit.workflow_json import parse_workflow
+from redrive.errors import ContainmentError, PluginError, UsageError
+from redrive.replay.trial_plan import PlannedWorkflow
+from redrive.sandbox.bubblewrap import INSTALL_HINT
+from redrive.sandbox.confinement import (
+    DEFAULT_PATH,
+    MIB,
+    Bind,
+    ConfinedResult,
+    Confinement,
+    Limits,
+    lies_in,
+)
+
+WORKSPACE = "/workspace"
+# Software development kits and servers refuse to start without a key; this one is worth nothing.
+NO_SECRET = "redrive"  # noqa: S105  # nosec B105 - the value that is none
+_IMPORT_LIMITS = Limits(cpu_s=30, n_processes=64, output_bytes=4 * MIB, wall_s=60.0)
+_LISTING_LIMITS = Limits(cpu_s=30, n_processes=64, output_bytes=MIB, wall_s=90.0)
+_CHILD = "redrive.app.trial_describing"
+_JSON_SOURCE = re.compile(r".+\.json")
+_MOST_CHARS = 500
+
+
+class LoadedWorkflow(msgspec.Struct, frozen=True):
+    """A workflow as planned, and where its code lies, for the processes that run it.
+
+    Attributes:
+        planned: its source, declaration and digest; the role is empty.
+        place: what a confined process imports, and the folder that it must see for that.
+    """
+
+    planned: PlannedWorkflow
+    place: WorkflowPlace
+
+    @property
+    def spec(self) -> WorkflowSpec:
+        """What it declares, MCP listings read."""
+        return self.planned.spec
+
+
+def load_workflow(
+    source: str, base: Path, level: str = "", *, caller: Mapping[str, str] | None = None
+) -> LoadedWorkflow:
+    """Load what a workflow's code declares, importing it in the sandbox.
+
+    Args:
+        source: `PATH.py:NAME`, relative to `base`, or an entry point of `redrive.workflows`.
+        base: a folder.
+        level: of the sandbox; empty for what is proven here.
+        caller: the caller's environment, of which `PATH`, `HOME` and `LANG` are looked at; absent
+            for that of this process.
+
+    Raises:
+        UsageError: no such file, entry point or name; the declaration is malformed.
+        PluginError: the code fails to be imported (file:line), or an MCP server to be listed.
+        ContainmentError: there is no sandbox here; nothing was imported.
+    """
+    place = find_place(source, base)
+    level = level or find_level()
+    if level == "none":
+        raise ContainmentError(
+            "a workflow's code is imported in a sandbox alone, and none is proven here",
+            hint=INSTALL_HINT,
+        )
+    environment = os.environ if caller is None else caller
+    digest = digest_code(place)
+    spec = _describe(place, source, level, environment)
+    if any(servers_of(spec)):
+        spec = expand_listings(
+            spec, lambda server: list_server(server, place, level, caller=environment)
+        )
+        check_spec(spec)
+    return LoadedWorkflow(PlannedWorkflow(source, spec, digest), place)
+
+
+def is_json(source: str) -> bool:
+    """Say whether a source is a declaration as JSON, which is judged and never run."""
+    return _JSON_SOURCE.fullmatch(source) is not None
+
+
+def load_json(source: str, registry: str | None) -> WorkflowSpec:
+    """Read a declaration from JSON files; nothing is imported, so this needs no sandbox.
+
+    Raises:
+        UsageError: no such file, or the declaration is not understood.
+    """
+    text = _read_text(source)
+    return parse_workflow(text, None if registry is None else _read_text(registry))
+
+
+def list_server(
+    server: McpSpec, place: WorkflowPlace, level: str, *, caller: Mapping[str, str]
+) -> Sequence[ListedTool]:
+    """Start an MCP server confined, without network or secrets, and read what it lists.
+
+    Raises:
+        PluginError: it does not start, or does not answer in time.
+    """
+    confinement = Confinement(
+        readable=(
+            *show_python(server.command[0], place.folder, caller),
+            *(Bind(path) for path in server.grants.read if os.path.isabs(path)),
+        ),
+        scratch=(WORKSPACE,),
+        cwd=place.folder,
+        environment={
+            **dict.fromkeys(server.grants.secrets, NO_SECRET),
+            "REDRIVE_WORKSPACE": WORKSPACE,
+            **_basics(caller),
+        },
+        limits=_LISTING_LIMITS,
+    )
+    with McpWorker(McpCommand(server.name, server.command, confinement, level)) as worker:
+        return worker.list_tools()
+
+
+def show_python(command: str, folder: str, caller: Mapping[str, str]) -> tuple[Bind, ...]:
+    """List what a confined process needs to start a program on a workflow's code, read-only.
+
+    Raises:
+        UsageError: the code lies in the home folder itself, or in one that holds it.
+    """
+    home = caller.get("HOME") or os.path.expanduser("~")
+    path = caller.get("PATH") or DEFAULT_PATH
+    python = os.path.realpath(sys.executable)
+    prefixes = {sys.prefix, sys.base_prefix, os.path.dirname(os.path.dirname(python))}
+    own = os.path.dirname(os.path.abspath(redrive.__file__))
+    folders = [*find_folders(command, path, sorted(prefixes), home), own, check_cwd(folder, home)]
+    kept = dict.fromkeys(name for name in folders if not is_of_system(name))
+    return tuple(Bind(f) for f in kept if not any(lies_in(f, o) for o in kept if o != f))
+
+
+def _basics(caller: Mapping[str, str]) -> dict[str, str]:
+    return {
+        "PATH": caller.get("PATH") or DEFAULT_PATH,
+        "LANG": caller.get("LANG") or "C.UTF-8",
+    }
+
+
+def _describe(
+    place: WorkflowPlace, source: str, level: str, caller: Mapping[str, str]
+) -> WorkflowSpec:
+    confinement = Confinement(
+        readable=show_python(sys.executable, place.folder, caller),
+        cwd=place.folder,
+        environment=_basics(caller),
+        limits=_IMPORT_LIMITS,
+    )
+    argv = (sys.executable, "-I", "-B", "-m", _CHILD)
+    ended = run_at(level, argv, confinement, msgspec.json.encode(place))
+    file = source.rpartition(":")[0] or source
+    try:
+        told = msgspec.json.decode(ended.stdout, type=Described)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        raise PluginError(_why(ended), where=file) from None
+    if told.fault is not None:
+        raise _error_of(told, file)
+    if told.spec is None or ended.exit_code != 0:
+        raise PluginError(_why(ended), where=file)
+    # Whoever wrote this may not be who is meant to: it is held to its form here as well.
+    check_spec(told.spec)
+    return told.spec
+
+
+def _error_of(told: Described, file: str) -> UsageError | PluginError:
+    fault = told.fault
+    assert fault is not None  # noqa: S101 - it was looked at
+    message, where, hint = (text[:_MOST_CHARS] for text in (fault.message, fault.where, fault.hint))
+    if fault.kind == "failed":
+        return PluginError(f"raised while it was imported: {message}", where=where or file)
+    return UsageError(message, where=where or file, hint=hint or WORKFLOW_HINT)
+
+
+def _why(ended: ConfinedResult) -> str:
+    """Say why there is no declaration, in one line."""
+    if ended.is_timeout:
+        return f"its import took longer than {_IMPORT_LIMITS.wall_s:g} s, and was ended"
+    if ended.is_process_flood:
+        return "its import started too many processes, and was ended"
+    lines = ended.stderr.decode("utf-8", "replace").strip().splitlines()
+    words = f": {lines[-1][:_MOST_CHARS]}" if lines else ""
+    return f"its import ended without a declaration (exit {ended.exit_code}){words}"
+
+
+def _read_text(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise UsageError(f"no such file: {path}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot be read: {error}", where=path) from error
