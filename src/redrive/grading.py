@@ -18,6 +18,7 @@ from msgspec import Raw
 from redrive.compare.judging import ShownOrder
 from redrive.compare.tournament import PairResult
 from redrive.compare.trial_document import GroupGrade, grade_key
+from redrive.replay.money import bound
 from redrive.replay.trial_plan import GraderSpec, PlanModel, TrialPlan
 from redrive.replay.trial_values import EpisodeEnd, OutputFile, RunKey, TrialTask
 
@@ -243,7 +244,5 @@ It checks every option and raises `UsageError` for what is wrong: nothing has ru
 
 def bound_usd(calls: JudgeCalls, model: PlanModel) -> Decimal:
     """Bound what calls cost: a token for each byte sent, `max_tokens` for each answer."""
-    per_call = (
-        calls.request_bytes * model.price.input_usd + calls.max_tokens * model.price.output_usd
-    )
-    return calls.calls * per_call / Decimal(1_000_000)
+    n = calls.calls
+    return bound(model.price, n * calls.request_bytes, n * calls.max_tokens)

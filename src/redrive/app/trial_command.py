@@ -8,7 +8,7 @@ Source: DESIGN.md §6, §8.
 """
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
@@ -28,17 +28,17 @@ from redrive.app.trial_grading import (
 from redrive.app.trial_ledger import TrialLedger
 from redrive.app.trial_level import find_level
 from redrive.app.trial_loading import load_workflow
-from redrive.app.trial_models import open_models
+from redrive.app.trial_models import fresh_models, open_models
 from redrive.app.trial_plan import NO_CHANGES, PlanChanges, read_plan
 from redrive.app.trial_ports import OpenedModel
 from redrive.app.trial_running import Tell, TrialParts, drive_trial
+from redrive.app.trial_tasks import OpenStore
 from redrive.app.trial_workspace import digest_workspace
 from redrive.audit.eligibility import EligibleWorkflow, check_simulate, load
 from redrive.errors import ContainmentError, UsageError
 from redrive.replay.ledger import fold
 from redrive.replay.trial_plan import PlannedWorkflow, TrialPlan
 from redrive.replay.trial_values import Purpose, TrialTask
-from redrive.stores.port import Store
 from redrive.stores.sqlite import open_store
 
 
@@ -71,7 +71,9 @@ class TrialEnd(msgspec.Struct, frozen=True):
 
 
 def judge_plan(
-    path: Path, store: Callable[[], Store], changes: PlanChanges = NO_CHANGES
+    path: Path,
+    store: OpenStore,
+    changes: PlanChanges = NO_CHANGES,
 ) -> JudgedPlan:
     """Read a plan and refuse what cannot be run; nothing is started or written.
 
@@ -186,7 +188,7 @@ def _drive(
     stop: threading.Event | None,
 ) -> TrialEnd:
     plan = judged.plan
-    with open_models(plan, caller) as models:
+    with open_models(plan.models, caller) as models:
         ledger.note_models(models)
         grading = _Grading(judged, ledger, store, caller, models)
         parts = TrialParts(
@@ -219,17 +221,19 @@ class _Grading:
         self._ledger = ledger
         self._store = store
         self._caller = caller
-        self._models = {model.plan.name: model for model in models}
+        self._models = models
+        self._numbers = {task.task_id: n for n, task in enumerate(judged.plan.tasks)}
 
     def grade(self, task: TrialTask, stop: threading.Event) -> None:
         """Grade one task by every grader that has not; write each judgement down."""
         plan, ledger = self._judged.plan, self._ledger.ledger
         ends = {key: run.end for key, run in ledger.runs.merged().items() if run.end is not None}
         done = [one.name for one in plan.graders if ledger.grades.find((task.task_id, one.name))]
+        fresh = fresh_models(self._models, self._numbers[task.task_id])
         with closing(open_store(self._store, create=False)) as opened:
             means = GradingMeans(
                 seed=plan.seed,
-                models=self._models,
+                models={model.plan.name: model for model in fresh},
                 account_of=lambda subject: self._ledger.account(subject, Purpose.JUDGING),
                 store=opened,
                 caller=self._caller,

@@ -17,7 +17,7 @@ import msgspec
 import redrive
 from redrive.app.agent_folders import check_cwd
 from redrive.app.confined_agent import find_shown
-from redrive.app.trial_messages import CodePlace
+from redrive.app.trial_describing import WorkflowPlace
 from redrive.errors import UsageError, quote
 from redrive.replay.trial_plan import RunLimits
 from redrive.sandbox.confinement import (
@@ -56,7 +56,7 @@ class RunPlace(msgspec.Struct, frozen=True):
 
     folder: Path
     workspace: Path
-    code: CodePlace
+    code: WorkflowPlace
     store: Path
     caller: Mapping[str, str]
     limits: RunLimits

@@ -7,7 +7,6 @@ Source: DESIGN.md §6; `redrive.app.trial_ports.RunEpisode`.
 """
 
 import asyncio
-import os
 import tempfile
 import threading
 import time
@@ -20,9 +19,10 @@ from typing import Any
 from msgspec import UNSET
 
 from redrive.app.trial_broker import Broker
+from redrive.app.trial_code_digest import find_place
 from redrive.app.trial_collecting import collect_workspace, remove_tree
 from redrive.app.trial_confinement import RunPlace, confine, python_command
-from redrive.app.trial_messages import ChildSetup, CodePlace
+from redrive.app.trial_messages import ChildSetup
 from redrive.app.trial_ports import Account, EpisodeJob
 from redrive.app.trial_processes import (
     ProcessEnd,
@@ -96,25 +96,8 @@ def _place_of(job: EpisodeJob, folder: Path) -> RunPlace:
                 where=task.path,
                 hint="plan the trial again, or put the workspace back",
             )
-    code = find_code(job.workflow.place or job.workflow.source)
+    code = find_place(job.workflow.place or job.workflow.source, Path())
     return RunPlace(folder, workspace, code, job.store, job.caller, job.limits)
-
-
-def find_code(source: str) -> CodePlace:
-    """Find a workflow by `PATH.py:NAME`, or by `MODULE:NAME`; nothing is imported.
-
-    Raises:
-        UsageError: it is neither, or there is no such file.
-    """
-    path, mark, name = source.rpartition(":")
-    if not mark or not name.isidentifier():
-        raise UsageError(f"no workflow is named {source!r}", hint="PATH.py:NAME")
-    if not path.endswith(".py"):
-        return CodePlace(name, module=path)
-    file = os.path.abspath(path)
-    if not os.path.isfile(file):
-        raise UsageError(f"no such file: {path}")
-    return CodePlace(name, file=file, folder=os.path.dirname(file))
 
 
 class _Run:

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from redrive import canonical, plugins
 from redrive.app.trial_asking import Asking, measure_question
 from redrive.app.trial_grading_sandbox import run_job
+from redrive.app.trial_ledger import grade_subject
 from redrive.app.trial_ports import Account, CeilingReached, OpenedModel
 from redrive.compare.trial_document import GroupGrade, dump_grade
 from redrive.errors import ContainmentError, ModelError, PluginError, RedriveError, UsageError
@@ -36,13 +37,14 @@ from redrive.grading import (
     bound_usd,
 )
 from redrive.replay.ledger import Graded
+from redrive.replay.money import add
 from redrive.replay.trial_plan import GraderSpec, TrialPlan, plan_runs
 from redrive.replay.trial_values import FINISHED, EpisodeEnd, Outcome, Purpose, RunKey, TrialTask
 from redrive.stores.port import Store
 
 CEILING, INCOMPLETE, MODEL, FAULT = "ceiling", "incomplete", "model", "fault"
 AccountOf = Callable[[str], Account]
-"""Gives the account of a subject: `grade:TASK_ID:GRADER`; its purpose is `judging`."""
+"""Gives the account of a subject, as `grade_subject` names it; its purpose is `judging`."""
 
 
 class GradingStopped(BaseException):
@@ -152,7 +154,7 @@ def judge_calls(plan: TrialPlan, graders: Sequence[OpenedGrader]) -> int:
 def judge_bound_usd(plan: TrialPlan, graders: Sequence[OpenedGrader]) -> Decimal:
     """Bound what these calls cost: outputs as long as are shown, answers at their limit."""
     models = {model.name: model for model in plan.models}
-    return sum((bound_usd(one, models[one.model]) for one in _calls(plan, graders)), Decimal(0))
+    return add(*(bound_usd(one, models[one.model]) for one in _calls(plan, graders)))
 
 
 # --- groups
@@ -212,7 +214,6 @@ def grade_task(
     means: GradingMeans,
     *,
     done: Collection[str] = (),
-    may_ask: bool = True,
 ) -> TaskGrades:
     """Grade one task by each grader of the plan that has not graded it.
 
@@ -221,7 +222,6 @@ def grade_task(
         group: all episodes of the task.
         means: see `GradingMeans`.
         done: names of graders that have graded the task: their facts stand, nothing is asked again.
-        may_ask: whether models may be asked; no longer once the judging ceiling was reached.
 
     Raises:
         ContainmentError: the sandbox is not proven here; nothing ran.
@@ -231,8 +231,7 @@ def grade_task(
     for opened in graders:
         if opened.spec.name in done:
             continue
-        may_ask = may_ask and not found.is_ceiling_reached
-        one = _grade(opened, group, means, may_ask=may_ask)
+        one = _grade(opened, group, means)
         if isinstance(one, Ungraded):
             found = replace(found, ungraded=(*found.ungraded, one))
         elif group.missing:
@@ -243,15 +242,11 @@ def grade_task(
     return found
 
 
-def _grade(
-    opened: OpenedGrader, group: GradeGroup, means: GradingMeans, *, may_ask: bool
-) -> Graded | Ungraded:
+def _grade(opened: OpenedGrader, group: GradeGroup, means: GradingMeans) -> Graded | Ungraded:
     name, task_id = opened.spec.name, group.task.task_id
     if opened.asks_models and group.missing:
         runs = ", ".join(map(str, group.missing))
         return Ungraded(task_id, name, INCOMPLETE, f"not finished: {runs}")
-    if opened.asks_models and not may_ask:
-        return Ungraded(task_id, name, CEILING, "the judging ceiling was reached")
     context = _Context(name, group, means)
     try:
         grade = _complete(opened.grader.grade(group, context), opened.spec, group)
@@ -303,15 +298,19 @@ class _Context:
 
     def __init__(self, grader: str, group: GradeGroup, means: GradingMeans) -> None:
         self._means = means
-        self._subject = f"grade:{group.task.task_id}:{grader}"
+        self._subject = grade_subject(group.task.task_id, grader)
         parts = [means.seed, group.task.task_id, grader]
         self.seed = int(canonical.value_digest(parts)[:8], 16) >> 1
+        # One for the whole judgement: it tells equal questions apart by their order.
+        self._asking: Asking | None = None
 
     def ask(self, question: Question) -> Reply:
         """Ask a model."""
         self._check()
-        account = self._means.account_of(self._subject)
-        return Asking(self._means.models, account, self._keep, self._wait).ask(question)
+        if self._asking is None:
+            account = self._means.account_of(self._subject)
+            self._asking = Asking(self._means.models, account, self._keep, self._wait)
+        return self._asking.ask(question)
 
     def run(self, job: SandboxJob) -> JobEnd:
         """Run a command in the sandbox."""

@@ -5,6 +5,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from redrive import canonical, plugins
@@ -16,12 +17,14 @@ from redrive.app.trial_grading import (
     GradingMeans,
     GradingStopped,
     OpenedGrader,
+    TaskGrades,
     grade_task,
     group_of,
     judge_bound_usd,
     judge_calls,
     open_graders,
 )
+from redrive.app.trial_ledger import TrialLedger
 from redrive.app.trial_ports import OpenedModel
 from redrive.capture.ports import SentRequest, ServedAnswer
 from redrive.compare.judging import measure_bias
@@ -32,7 +35,7 @@ from redrive.models import local
 from redrive.models.local import LocalEngine
 from redrive.replay.ledger import Graded
 from redrive.replay.trial_plan import TrialPlan
-from redrive.replay.trial_values import EpisodeEnd, Outcome
+from redrive.replay.trial_values import EpisodeEnd, Outcome, Purpose
 from redrive.stores.port import Store
 from redrive.stores.sqlite import open_store
 from tests.grading import (
@@ -251,9 +254,6 @@ def test_at_the_judging_ceiling_grading_stops_and_what_is_not_judged_is_named(
     )
     assert found.is_ceiling_reached
     assert len(judge.bodies) == 3 == len(account.settled)
-    later = grade_task(graders, group, means, may_ask=False)
-    assert [one.kind for one in later.ungraded] == [CEILING, CEILING]
-    assert len(judge.bodies) == 3
     # The ceiling was raised: what was paid is served, and only the rest is asked.
     paid = FakeAccount(paid=list(account.settled.values())[2:])
     rest = grade_task(
@@ -430,3 +430,69 @@ def test_a_real_model_ranks_under_a_schema(store: Store) -> None:
     assert [order.reason for order in grade.orders] == ["", ""]
     assert all(sorted(sum(order.ranking or (), ())) == ["A@1", "B@1"] for order in grade.orders)
     assert grade.pairs[0].outcome in ("first", "second", "tie")
+
+
+# --- the ledger
+
+
+def test_the_judging_ceiling_is_its_own_and_what_was_judged_is_paid_once(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    tasks = [make_task(name="t1"), make_task(name="t2")]
+    plan = make_plan([JUDGE, EXACT], tasks=tasks)
+    graders = open_graders(plan, Path())
+    groups = [make_group({"A@1": "yes!", "B@1": "yes"}, task=task) for task in tasks]
+    judge = ScriptedJudge(_steady)
+    with TrialLedger.begin(path, plan, b"") as ledger:
+        whole = _grade_with(path, ledger, graders, groups, judge)
+        usd = ledger.ledger.budgets[Purpose.JUDGING].spent
+    assert [len(one.graded) for one in whole] == [2, 2]
+    assert len(judge.bodies) == judge_calls(plan, graders) == 4
+    assert Decimal(0) < usd <= judge_bound_usd(plan, graders)
+
+    ceilings = {Purpose.REPLAY: Decimal(1), Purpose.JUDGING: usd * 7 / 8}
+    asked = ScriptedJudge(_steady)
+    with TrialLedger.begin(path, msgspec.structs.replace(plan, ceilings=ceilings), b"") as ledger:
+        found = _grade_with(path, ledger, graders, groups, asked)
+        assert [len(one.graded) for one in found] == [2, 1]
+        assert [(u.task_id, u.grader, u.kind) for u in found[1].ungraded] == [
+            ("t2-id", "better", CEILING)
+        ]
+        assert len(asked.bodies) == 3
+        budgets = ledger.ledger.budgets
+        assert budgets[Purpose.JUDGING].spent <= ceilings[Purpose.JUDGING]
+        assert budgets[Purpose.REPLAY].spent == budgets[Purpose.REPLAY].reserved == 0
+        trial_id = ledger.trial_id
+    with TrialLedger.resume(path, trial_id) as ledger:
+        assert _grade_with(path, ledger, graders, groups, asked)[1].is_ceiling_reached
+        assert len(asked.bodies) == 3
+    with TrialLedger.resume(path, trial_id) as ledger:
+        ledger.change_ceilings(plan.ceilings)
+        _, rest = _grade_with(path, ledger, graders, groups, asked)
+        assert [one.grader for one in rest.graded] == ["better"]
+        assert ledger.ledger.budgets[Purpose.JUDGING].spent == usd
+    assert len(asked.bodies) == 4
+    assert asked.bodies == judge.bodies
+
+
+def _grade_with(
+    path: Path,
+    ledger: TrialLedger,
+    graders: Sequence[OpenedGrader],
+    groups: Sequence[GradeGroup],
+    judge: ScriptedJudge,
+) -> list[TaskGrades]:
+    store = open_store(path, create=False)
+    means = GradingMeans(
+        7,
+        opened(judge),
+        lambda subject: ledger.account(subject, Purpose.JUDGING),
+        store,
+        record=ledger.grade,
+    )
+    found = []
+    for group in groups:
+        task_id = group.task.task_id
+        done = [o.spec.name for o in graders if ledger.ledger.grades.find((task_id, o.spec.name))]
+        found.append(grade_task(graders, group, means, done=done))
+    store.close()
+    return found

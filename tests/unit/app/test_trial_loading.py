@@ -10,7 +10,7 @@ import pytest
 from msgspec import msgpack
 
 from redrive.app import trial_loading
-from redrive.app.trial_messages import CodePlace
+from redrive.app.trial_describing import WorkflowPlace
 from redrive.app.trial_loading import (
     is_json,
     list_server,
@@ -22,7 +22,7 @@ from redrive.audit.workflow import Grants, McpSpec
 from redrive.errors import ContainmentError, PluginError, UsageError
 from redrive.sandbox.bubblewrap import probe
 from redrive.sandbox.confinement import Limits
-from redrive.sandbox.door import LANDLOCK, find_level, find_levels
+from redrive.sandbox.door import find_level, find_levels
 from tests.mcp_files import write_server
 
 needs_sandbox = pytest.mark.skipif(
@@ -84,7 +84,7 @@ def test_what_a_file_declares_comes_out_and_its_prints_do_not(tmp_path: Path) ->
     assert loaded.spec.label == "wf@1"
     assert loaded.planned.source == "workflows.py:safe"
     assert loaded.planned.role == ""
-    assert loaded.place == CodePlace(
+    assert loaded.place == WorkflowPlace(
         "safe", file=str(tmp_path / "workflows.py"), folder=str(tmp_path)
     )
     assert "beside" not in sys.modules
@@ -237,7 +237,8 @@ def test_what_holds_secrets_beside_a_workflow_is_covered(tmp_path: Path) -> None
     (tmp_path / ".redrive").mkdir()
     (tmp_path / ".redrive" / "store.db").write_text("evidence")
     text = "from pathlib import Path\nhere = Path(__file__).parent\n"
-    text += "assert (here / '.env').read_bytes() == b''\n"
+    text += "try: assert (here / '.env').read_bytes() == b''\n"
+    text += "except PermissionError: pass\n"
     text += "assert list((here / '.redrive').iterdir()) == []\n"
     assert load_workflow(write(tmp_path, text + PLAIN), tmp_path, "bubblewrap").spec.id == "wf"
 
@@ -272,7 +273,7 @@ def test_an_mcp_server_is_listed_with_its_declared_effects(tmp_path: Path, level
 def test_a_server_that_does_not_list_is_named(tmp_path: Path, mode: str, said: str) -> None:
     write_server(tmp_path)
     server = McpSpec("files", ("python3", "server.py", mode), grants=Grants(secrets=("TOKEN",)))
-    place = CodePlace("x", folder=str(tmp_path))
+    place = WorkflowPlace("x", folder=str(tmp_path))
     with pytest.raises(PluginError, match=said):
         list_server(server, place, find_level().name, caller=os.environ)
 
@@ -280,7 +281,7 @@ def test_a_server_that_does_not_list_is_named(tmp_path: Path, mode: str, said: s
 @needs_sandbox
 def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
     server = McpSpec("files", ("no-such-program",))
-    place = CodePlace("x", folder=str(tmp_path))
+    place = WorkflowPlace("x", folder=str(tmp_path))
     with pytest.raises(PluginError, match="no-such-program: No such file"):
         list_server(server, place, find_level().name, caller=os.environ)
 
@@ -289,7 +290,7 @@ def test_words_that_name_files_beside_the_workflow_are_found_there(tmp_path: Pat
     (tmp_path / "bin").mkdir()
     for name in ("server.py", "python3", "bin/run"):
         (tmp_path / name).write_text("")
-    place = CodePlace("x", folder=str(tmp_path))
+    place = WorkflowPlace("x", folder=str(tmp_path))
     assert place_command(("python3", "server.py", "-x"), place) == (
         *("python3", str(tmp_path / "server.py")),
         "-x",
