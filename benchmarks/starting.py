@@ -27,6 +27,7 @@ _FURTHER = {
     "shadow": ("absent", "--model", "script:absent.jsonl"),
     "investigate": ("absent", "--model", "script:absent.jsonl"),
     "diff": ("absent", "other"),
+    "eligible": ("absent.py:name",),
     "policy": ("list",),
     "redact": ("absent",),
     "record": ("--model", "absent", "--", "true"),

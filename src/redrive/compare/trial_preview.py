@@ -68,6 +68,7 @@ class PreviewFacts(msgspec.Struct, frozen=True):
         judging: see `JudgingBound`.
         parallel: runs at the same time.
         smallest_margin: what M tasks can show; absent where there is nothing to compare.
+        isolation: level of the sandbox that is proven here.
     """
 
     variants: Mapping[str, VariantFacts] = {}
@@ -75,6 +76,7 @@ class PreviewFacts(msgspec.Struct, frozen=True):
     judging: JudgingBound = JudgingBound()
     parallel: int = 1
     smallest_margin: float | None = None
+    isolation: str = ""
 
 
 class CostLine(msgspec.Struct, frozen=True):
@@ -155,6 +157,7 @@ class TrialPreview(msgspec.Struct, frozen=True):
         is_bound: whether any part of it is no more than a bound.
         unpriced: models without a price. A plan with one is refused, so there are none.
         smallest_margin: the smallest margin that a gate over these tasks can show.
+        isolation: level of the sandbox that is proven here.
         notes: what a reader must know.
     """
 
@@ -170,6 +173,7 @@ class TrialPreview(msgspec.Struct, frozen=True):
     unpriced: tuple[str, ...]
     smallest_margin: float | None
     gate: str
+    isolation: str
     costs: tuple[CostLine, ...]
     time: TimeLine
     variants: tuple[VariantPreview, ...]
@@ -204,6 +208,7 @@ def preview_trial(plan: TrialPlan, facts: PreviewFacts) -> TrialPreview:
         unpriced=(),
         smallest_margin=facts.smallest_margin,
         gate=plan.gate,
+        isolation=facts.isolation,
         costs=costs,
         time=_time(plan, facts),
         variants=_variants(plan, facts),
