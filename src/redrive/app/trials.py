@@ -26,7 +26,6 @@ from redrive.app.trial_grading import (
     open_graders,
 )
 from redrive.app.trial_ledger import TrialLedger
-from redrive.app.trial_level import find_level
 from redrive.app.trial_loading import load_workflow
 from redrive.app.trial_models import fresh_models, open_models
 from redrive.app.trial_plan import NO_CHANGES, PlanChanges, read_plan
@@ -39,6 +38,7 @@ from redrive.errors import ContainmentError, UsageError
 from redrive.replay.ledger import fold
 from redrive.replay.trial_plan import PlannedWorkflow, TrialPlan
 from redrive.replay.trial_values import Purpose, TrialTask
+from redrive.sandbox.door import find_level
 from redrive.stores.sqlite import open_store
 
 
@@ -82,7 +82,7 @@ def judge_plan(
         IneligibleError: a workflow reaches an unsafe tool, which is named.
         ContainmentError: no sandbox is proven here.
     """
-    level = find_level()
+    level = find_level().name
     if level == "none":
         raise ContainmentError("no sandbox is proven here: nothing is run", hint="redrive doctor")
 
@@ -246,7 +246,6 @@ class _Grading:
                     group_of(plan, task, ends),
                     means,
                     done=done,
-                    may_ask=Purpose.JUDGING not in ledger.stops,
                 )
             except GradingStopped:
                 return
