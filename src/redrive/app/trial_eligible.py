@@ -10,13 +10,12 @@ from pathlib import Path
 
 import msgspec
 
-from redrive.app.trial_level import find_level
 from redrive.app.trial_loading import is_json, load_json, load_workflow
 from redrive.audit.eligibility import Eligibility, check_simulate, judge
 from redrive.audit.workflow import NO_GRANTS, Grants, ToolSpec, WorkflowSpec
 from redrive.errors import UsageError
 from redrive.reports.trial_eligible import EligibleView, ReachedTool
-from redrive.sandbox.door import BUBBLEWRAP, NONE
+from redrive.sandbox.door import BUBBLEWRAP, NONE, find_level
 
 
 def find_eligibility(
@@ -34,7 +33,7 @@ def find_eligibility(
         PluginError: its code, or an MCP server of it, fails.
         ContainmentError: its code would have to be imported without a sandbox.
     """
-    level, digest = find_level(), ""
+    level, digest = find_level().name, ""
     if is_json(source):
         spec = load_json(source, registry)
     elif registry is not None:

@@ -19,11 +19,11 @@ from redrive.app.agent_folders import check_cwd, is_of_system
 from redrive.app.confined_agent import find_shown
 from redrive.app.trial_code_digest import WORKFLOW_HINT, digest_code, find_place
 from redrive.app.trial_confinement import find_hidden, python_command
-from redrive.app.trial_describing import Described, Fault, WorkflowPlace
-from redrive.app.trial_level import find_level, run_at
+from redrive.app.trial_describing import Described, Fault
 from redrive.app.trial_listing import expand_listings
 from redrive.app.trial_mcp import McpCommand, McpWorker
 from redrive.app.trial_mcp_client import ListedTool
+from redrive.app.trial_messages import CodePlace
 from redrive.audit.workflow import McpSpec, WorkflowSpec
 from redrive.audit.workflow_checks import check_spec, servers_of
 from redrive.audit.workflow_json import parse_workflow
@@ -38,7 +38,7 @@ from redrive.sandbox.confinement import (
     Confinement,
     Limits,
 )
-from redrive.sandbox.door import BUBBLEWRAP, NO_LEVEL_HINT, NONE
+from redrive.sandbox.door import BUBBLEWRAP, NO_LEVEL_HINT, NONE, find_level, run_at
 
 # Software development kits and servers refuse to start without a key; this one is worth nothing.
 NO_SECRET = "redrive"  # noqa: S105  # nosec B105 - the value that is none
@@ -58,7 +58,7 @@ class LoadedWorkflow(msgspec.Struct, frozen=True):
     """
 
     planned: PlannedWorkflow
-    place: WorkflowPlace
+    place: CodePlace
 
     @property
     def spec(self) -> WorkflowSpec:
@@ -84,7 +84,7 @@ def load_workflow(
         ContainmentError: there is no sandbox here; nothing was imported.
     """
     place = find_place(source, base)
-    level = level or find_level()
+    level = level or find_level().name
     if level == NONE:
         raise ContainmentError(
             "a workflow's code is imported in a sandbox alone, and none is proven here",
@@ -117,7 +117,7 @@ def load_json(source: str, registry: str | None) -> WorkflowSpec:
 
 
 def list_server(
-    server: McpSpec, place: WorkflowPlace, level: str, *, caller: Mapping[str, str]
+    server: McpSpec, place: CodePlace, level: str, *, caller: Mapping[str, str]
 ) -> Sequence[ListedTool]:
     """Start an MCP server confined, without network or secrets, and read what it lists.
 
@@ -142,7 +142,7 @@ def list_server(
             return worker.list_tools()
 
 
-def place_command(command: Sequence[str], place: WorkflowPlace) -> tuple[str, ...]:
+def place_command(command: Sequence[str], place: CodePlace) -> tuple[str, ...]:
     """Write a server's command so that it starts in any folder.
 
     A word that names a file in the workflow's folder becomes its absolute path; the first one only
@@ -159,7 +159,7 @@ def place_command(command: Sequence[str], place: WorkflowPlace) -> tuple[str, ..
 
 
 def _confine(
-    place: WorkflowPlace,
+    place: CodePlace,
     level: str,
     *,
     program: str,
@@ -207,9 +207,7 @@ def _confine(
     )
 
 
-def _describe(
-    place: WorkflowPlace, source: str, level: str, caller: Mapping[str, str]
-) -> WorkflowSpec:
+def _describe(place: CodePlace, source: str, level: str, caller: Mapping[str, str]) -> WorkflowSpec:
     with _empty_folder() as empty:
         confinement = _confine(
             place, level, program=sys.executable, empty=empty, limits=_IMPORT_LIMITS, caller=caller

@@ -10,7 +10,6 @@ import pytest
 from msgspec import msgpack
 
 from redrive.app import trial_loading
-from redrive.app.trial_describing import WorkflowPlace
 from redrive.app.trial_loading import (
     is_json,
     list_server,
@@ -18,6 +17,7 @@ from redrive.app.trial_loading import (
     load_workflow,
     place_command,
 )
+from redrive.app.trial_messages import CodePlace
 from redrive.audit.workflow import Grants, McpSpec
 from redrive.errors import ContainmentError, PluginError, UsageError
 from redrive.sandbox.bubblewrap import probe
@@ -84,7 +84,7 @@ def test_what_a_file_declares_comes_out_and_its_prints_do_not(tmp_path: Path) ->
     assert loaded.spec.label == "wf@1"
     assert loaded.planned.source == "workflows.py:safe"
     assert loaded.planned.role == ""
-    assert loaded.place == WorkflowPlace(
+    assert loaded.place == CodePlace(
         "safe", file=str(tmp_path / "workflows.py"), folder=str(tmp_path)
     )
     assert "beside" not in sys.modules
@@ -273,7 +273,7 @@ def test_an_mcp_server_is_listed_with_its_declared_effects(tmp_path: Path, level
 def test_a_server_that_does_not_list_is_named(tmp_path: Path, mode: str, said: str) -> None:
     write_server(tmp_path)
     server = McpSpec("files", ("python3", "server.py", mode), grants=Grants(secrets=("TOKEN",)))
-    place = WorkflowPlace("x", folder=str(tmp_path))
+    place = CodePlace("x", folder=str(tmp_path))
     with pytest.raises(PluginError, match=said):
         list_server(server, place, find_level().name, caller=os.environ)
 
@@ -281,7 +281,7 @@ def test_a_server_that_does_not_list_is_named(tmp_path: Path, mode: str, said: s
 @needs_sandbox
 def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
     server = McpSpec("files", ("no-such-program",))
-    place = WorkflowPlace("x", folder=str(tmp_path))
+    place = CodePlace("x", folder=str(tmp_path))
     with pytest.raises(PluginError, match="no-such-program: No such file"):
         list_server(server, place, find_level().name, caller=os.environ)
 
@@ -290,7 +290,7 @@ def test_words_that_name_files_beside_the_workflow_are_found_there(tmp_path: Pat
     (tmp_path / "bin").mkdir()
     for name in ("server.py", "python3", "bin/run"):
         (tmp_path / name).write_text("")
-    place = WorkflowPlace("x", folder=str(tmp_path))
+    place = CodePlace("x", folder=str(tmp_path))
     assert place_command(("python3", "server.py", "-x"), place) == (
         *("python3", str(tmp_path / "server.py")),
         "-x",
