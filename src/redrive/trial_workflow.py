@@ -117,7 +117,8 @@ class McpServer:
     Args:
         name: `mcp:NAME` among a workflow's tools stands for all that it lists; one of them is
             `mcp__NAME__TOOL`.
-        command: its words; it starts in the workflow file's folder, which it sees.
+        command: its words; those that name a file in the workflow file's folder, which the server
+            sees, are found there. Its working folder is the task's workspace.
         effects: its own name of a tool → effect; what is absent counts as undeclared, whatever
             the server says of itself.
         grants: what its process may reach.

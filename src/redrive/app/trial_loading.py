@@ -9,6 +9,7 @@ Source: DESIGN.md §6, §8.
 import os
 import re
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -38,7 +39,6 @@ from redrive.sandbox.confinement import (
     lies_in,
 )
 
-WORKSPACE = "/workspace"
 # Software development kits and servers refuse to start without a key; this one is worth nothing.
 NO_SECRET = "redrive"  # noqa: S105  # nosec B105 - the value that is none
 _IMPORT_LIMITS = Limits(cpu_s=30, n_processes=64, output_bytes=4 * MIB, wall_s=60.0)
@@ -120,25 +120,41 @@ def list_server(
 ) -> Sequence[ListedTool]:
     """Start an MCP server confined, without network or secrets, and read what it lists.
 
+    Its working folder is an empty one in the place of a task's workspace.
+
     Raises:
         PluginError: it does not start, or does not answer in time.
     """
-    confinement = Confinement(
-        readable=(
-            *show_python(server.command[0], place.folder, caller),
-            *(Bind(path) for path in server.grants.read if os.path.isabs(path)),
-        ),
-        scratch=(WORKSPACE,),
-        cwd=place.folder,
-        environment={
-            **dict.fromkeys(server.grants.secrets, NO_SECRET),
-            "REDRIVE_WORKSPACE": WORKSPACE,
-            **_basics(caller),
-        },
-        limits=_LISTING_LIMITS,
-    )
-    with McpWorker(McpCommand(server.name, server.command, confinement, level)) as worker:
-        return worker.list_tools()
+    command = place_command(server.command, place)
+    with tempfile.TemporaryDirectory(prefix="redrive-listing-") as workspace:
+        confinement = Confinement(
+            readable=(
+                *show_python(command[0], place.folder, caller),
+                *(Bind(path) for path in server.grants.read if os.path.isabs(path)),
+                Bind(workspace),
+            ),
+            cwd=workspace,
+            environment={**dict.fromkeys(server.grants.secrets, NO_SECRET), **_basics(caller)},
+            limits=_LISTING_LIMITS,
+        )
+        with McpWorker(McpCommand(server.name, command, confinement, level)) as worker:
+            return worker.list_tools()
+
+
+def place_command(command: Sequence[str], place: WorkflowPlace) -> tuple[str, ...]:
+    """Write a server's command so that it starts in any folder.
+
+    A word that names a file in the workflow's folder becomes its absolute path; the first one only
+    where it holds a slash, as it is looked up on `PATH` otherwise.
+    """
+    program, *words = command
+    beside = [os.path.join(place.folder, word) for word in words]
+    if os.sep in program:
+        program = os.path.join(place.folder, program)
+    found = [
+        path if os.path.isfile(path) else word for path, word in zip(beside, words, strict=True)
+    ]
+    return (program, *found)
 
 
 def show_python(command: str, folder: str, caller: Mapping[str, str]) -> tuple[Bind, ...]:

@@ -54,13 +54,15 @@ class Eligibility(msgspec.Struct, frozen=True):
         workflow: `ID@VERSION`.
         refusals: each tool once for each chain to it, in the order found.
         tools: ids of all tools that can be reached, sorted.
-        simulated: of those, the unsafe ones whose simulator stands in, sorted.
+        simulated: of those, the ones whose simulator stands in, sorted.
+        chains: id of each of `tools` → the first chain that was found to it.
     """
 
     workflow: str
     refusals: tuple[Refusal, ...] = ()
     tools: tuple[str, ...] = ()
     simulated: tuple[str, ...] = ()
+    chains: Mapping[str, tuple[str, ...]] = {}
 
     @property
     def is_eligible(self) -> bool:
@@ -190,7 +192,7 @@ class _Walk:
         self._level = level
         self._refusals: dict[Refusal, None] = {}
         self._visits = 0
-        self._reached: set[str] = set()
+        self._reached: dict[str, tuple[str, ...]] = {}
         self.names: dict[str, ToolSpec] = {}
         self.simulated: set[str] = set()
 
@@ -201,6 +203,7 @@ class _Walk:
             tuple(self._refusals),
             tuple(sorted(self._reached)),
             tuple(sorted(self.simulated)),
+            self._reached,
         )
 
     def enter(self, spec: WorkflowSpec, chain: tuple[str, ...]) -> None:
@@ -237,7 +240,7 @@ class _Walk:
 
     def reach(self, tool: ToolSpec, called: Sequence[str], chain: tuple[str, ...]) -> None:
         """Note a declared tool, and the names under which it can be called here."""
-        self._reached.add(tool.id)
+        self._reached.setdefault(tool.id, chain)
         held = self._held(tool, chain)
         if held is None:
             return

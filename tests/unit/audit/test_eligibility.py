@@ -41,6 +41,7 @@ def test_a_workflow_of_safe_tools_is_eligible_whatever_else_is_declared() -> Non
     found = judge(WF)
     assert found.is_eligible
     assert (found.workflow, found.tools, found.simulated) == ("wf@2", ("read",), ())
+    assert found.chains == {"read": ("wf@2", "read")}
     assert dict(load(WF).tools) == {"read": READ}
 
 
