@@ -14,6 +14,7 @@ from typing import Annotated, TypeVar
 import msgspec
 from msgspec import Meta, Raw
 
+from redrive.app.trial_describing import WorkflowPlace
 from redrive.capture.remote_wire import Asked, Place
 from redrive.errors import UsageError
 
@@ -26,22 +27,6 @@ FRAME_HEAD_BYTES = 4
 _Word = Annotated[str, Meta(max_length=512)]
 _Text = Annotated[str, Meta(max_length=MAX_TEXT_BYTES)]
 _T = TypeVar("_T")
-
-
-class CodePlace(msgspec.Struct, frozen=True):
-    """Where a workflow is: `name` in a file, or in a module that can be imported.
-
-    Attributes:
-        name: the attribute.
-        file: absolute path; empty where it is a module.
-        module: dotted name; empty where it is a file.
-        folder: absolute path of the folder that its code lies in.
-    """
-
-    name: str
-    file: str = ""
-    module: str = ""
-    folder: str = ""
 
 
 class ChildSetup(msgspec.Struct, frozen=True):
@@ -62,7 +47,7 @@ class ChildSetup(msgspec.Struct, frozen=True):
 
     channel: int
     path: str
-    code: CodePlace
+    code: WorkflowPlace
     tools: Mapping[str, str]
     models: tuple[str, ...]
     task: Raw
@@ -123,7 +108,7 @@ class WorkerSetup(msgspec.Struct, frozen=True):
     """
 
     channel: int
-    code: CodePlace
+    code: WorkflowPlace
     tools: tuple[str, ...]
     is_simulated: bool = False
     port: int = 0
