@@ -43,7 +43,7 @@ _UNREADABLE = (
     *(OSError, EOFError, tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError),
     *(ValueError, NotImplementedError, RuntimeError, LookupError),
 )
-_COMPRESSED: tuple[tuple[bytes, Callable[..., IO[bytes]]], ...] = (
+_COMPRESSED: tuple[tuple[bytes, Callable[..., Any]], ...] = (
     (b"\x1f\x8b", gzip.open),
     (b"BZh", bz2.open),
     (b"\xfd7zXZ\0", lzma.open),
@@ -291,7 +291,7 @@ def _unpacked(path: str) -> Iterator[Any]:
 def _read_member(archive: tarfile.TarFile, member: tarfile.TarInfo) -> Iterator[bytes]:
     found = archive.getmember(member.linkname) if member.islnk() else member
     if not found.isreg():
-        raise UsageError(f"{archive.name}: {quote(member.name)} links to what is no file")
+        raise UsageError(f"{quote(member.name)} links to what is no file")
     with archive.extractfile(found) as file:  # type: ignore[union-attr] # a regular member has one
         yield from _chunks(file)
 
