@@ -13,6 +13,7 @@ from contextlib import closing
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from redrive.app.trial_episode import run_episode
 from redrive.app.trial_executor import LocalExecutor
@@ -87,7 +88,10 @@ def judge_plan(
         raise ContainmentError("no sandbox is proven here: nothing is run", hint="redrive doctor")
 
     def planned(source: str, folder: Path) -> PlannedWorkflow:
-        return load_workflow(source, folder, level).planned
+        loaded = load_workflow(source, folder, level)
+        if not loaded.place.file:
+            return loaded.planned
+        return replace(loaded.planned, place=f"{loaded.place.file}:{loaded.place.name}")
 
     plan = read_plan(
         path,
