@@ -185,7 +185,7 @@ class ScriptedJudge:
         said = self._say(body["messages"][-1]["content"])
         message = {"role": "assistant", "content": said}
         choice = {"index": 0, "finish_reason": "stop", "message": message}
-        usage = {"prompt_tokens": 10, "completion_tokens": 5}
+        usage = {"prompt_tokens": len(request.body), "completion_tokens": body["max_tokens"]}
         data = canonical.encode({"model": "m", "choices": [choice], "usage": usage})
         return ServedAnswer(200, (("content-type", "application/json"),), data)
 

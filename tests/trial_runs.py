@@ -15,6 +15,7 @@ from msgspec import Raw
 from redrive.app.auditing import audit_session
 from redrive.app.opening import open_session
 from redrive.app.trial_code import load_code
+from redrive.app.trial_code_digest import digest_code, find_place
 from redrive.app.trial_episode import run_episode
 from redrive.app.trial_messages import CodePlace
 from redrive.app.trial_ports import CeilingReached, EpisodeJob, OpenedModel
@@ -194,7 +195,9 @@ class Bench:
             run=PlannedRun(key, 7),
             execution=1,
             task=task,
-            workflow=PlannedWorkflow(f"{file}:{name}", spec, "0" * 64),
+            workflow=PlannedWorkflow(
+                f"{file}:{name}", spec, digest_code(find_place(f"{file}:{name}", Path()))
+            ),
             eligible=held,
             models=(make_model(),) if models is None else models,
             limits=limits,

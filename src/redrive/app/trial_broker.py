@@ -18,6 +18,7 @@ from msgspec import UNSET, Raw
 from redrive import canonical
 from redrive.app.trial_calls import ToolDesk, ToolRunner
 from redrive.app.trial_gate import ModelGate
+from redrive.app.trial_mcp_endpoint import MCP, McpEndpoint
 from redrive.app.trial_messages import (
     CALL,
     END,
@@ -81,6 +82,7 @@ class Broker:
             HELLO: self._hello,
             CALL: self._call,
             END: self._end,
+            MCP: McpEndpoint(self.desk, state).handle,
             **{route: partial(self._record, route) for route in OWN_ROUTES},
         }
         self.proxy = Proxy(
@@ -90,6 +92,11 @@ class Broker:
             gate=self.gate,
             on_fault=state.note,
         )
+
+    @property
+    def path(self) -> str:
+        """The path of the proxy, its token included."""
+        return self.proxy.path_for("").rstrip("/")
 
     def seams(self) -> tuple[RecordingBackend, RemoteServing]:
         """Give the session's backend and the places; begun now if nothing was told before."""

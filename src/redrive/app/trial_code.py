@@ -23,15 +23,26 @@ def load_code(code: CodePlace) -> tuple[Any, dict[str, Tool]]:
         UsageError: it holds nothing of that name.
         BaseException: whatever the module raises.
     """
-    module = _import_file(code) if code.file else importlib.import_module(code.module)
+    module = import_code(code)
     workflow = getattr(module, code.name, None)
     if workflow is None:
         raise UsageError(f"no {quote(code.name)} in {code.file or code.module}")
-    beside = {id(value): value for value in vars(module).values() if isinstance(value, Tool)}
-    return workflow, find_tools(workflow, beside.values())
+    return workflow, find_tools(workflow, tools_in(module))
 
 
-def _import_file(code: CodePlace) -> ModuleType:
+def tools_in(module: ModuleType) -> tuple[Tool, ...]:
+    """List the tools that a module holds, each once."""
+    return tuple({id(v): v for v in vars(module).values() if isinstance(v, Tool)}.values())
+
+
+def import_code(code: CodePlace) -> ModuleType:
+    """Import a workflow's module, and run what it says.
+
+    Raises:
+        BaseException: whatever the module raises.
+    """
+    if not code.file:
+        return importlib.import_module(code.module)
     name = code.file.rpartition("/")[2].removesuffix(".py")
     if code.folder not in sys.path:
         sys.path.insert(0, code.folder)

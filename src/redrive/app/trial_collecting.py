@@ -1,4 +1,4 @@
-"""What a run left in its workspace: collected without following a link, then removed.
+"""What a run left in its workspace: collected without following a link.
 
 Knows trees of files by descriptors. Everything in the folder was written by a run and is hostile: a
 link may point at the host's files, a pipe would block, a name may be swapped. Nothing of it is run,
@@ -29,7 +29,7 @@ REMOVED, OTHER = "removed", "other"
 _CHUNK_BYTES = 256 * 1024
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_PRIVATE, _EXECUTABLE, _PLAIN = 0o700, 0o755, 0o644
+_EXECUTABLE, _PLAIN = 0o755, 0o644
 
 
 class Collected(msgspec.Struct, frozen=True):
@@ -208,30 +208,3 @@ class _readable:  # noqa: N801 - reads as a function
 
     def __exit__(self, *_: object) -> None:
         os.close(self._descriptor)
-
-
-def remove_tree(folder: Path) -> None:
-    """Remove a folder and what it holds; no link is followed, whatever rights were taken away.
-
-    What cannot be removed stays; it lies in a folder that nobody else may enter.
-    """
-    with suppress(OSError):
-        parent = os.open(folder.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            _remove(parent, folder.name)
-        finally:
-            os.close(parent)
-
-
-def _remove(parent: int, name: str) -> None:
-    mode = os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
-    if not stat.S_ISDIR(mode):
-        os.unlink(name, dir_fd=parent)
-        return
-    with _readable(parent, name, mode, _FOLDER_FLAGS) as folder:
-        if stat.S_IMODE(mode) & _PRIVATE != _PRIVATE:
-            os.fchmod(folder, _PRIVATE)
-        for below in os.listdir(folder):
-            with suppress(OSError):
-                _remove(folder, below)
-    os.rmdir(name, dir_fd=parent)

@@ -1,249 +1,140 @@
-"""`redrive trial run` and `resume`: a plan is read and judged, then what is left of it is run.
+"""A command as a workflow: what it is started with, and what it leaves as its output.
 
-Wires the parts of a trial. Order matters and is held here: everything that can be refused (plan,
-workflows, graders, models, the sandbox) is refused before the trial is begun, so that a refused
-trial leaves no ledger and runs nothing.
+Knows the variables that a command finds its run in. Must not know how it is confined.
 
-Source: DESIGN.md §6, §8.
+Source: DESIGN.md §6; docs/workflows.md "Commands".
 """
 
-import threading
-from collections.abc import Callable, Mapping
-from contextlib import closing
+import os
+import re
+import stat
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
-import msgspec
+from msgspec import UNSET, Raw
 
-from redrive.app.trial_episode import run_episode
-from redrive.app.trial_executor import LocalExecutor
-from redrive.app.trial_grading import (
-    GradingMeans,
-    GradingStopped,
-    OpenedGrader,
-    Ungraded,
-    grade_task,
-    group_of,
-    open_graders,
-)
-from redrive.app.trial_ledger import TrialLedger
-from redrive.app.trial_level import find_level
-from redrive.app.trial_loading import load_workflow
-from redrive.app.trial_models import open_models
-from redrive.app.trial_plan import NO_CHANGES, PlanChanges, read_plan
-from redrive.app.trial_ports import OpenedModel
-from redrive.app.trial_running import Tell, TrialParts, drive_trial
-from redrive.app.trial_workspace import digest_workspace
-from redrive.audit.eligibility import EligibleWorkflow, check_simulate, load
-from redrive.errors import ContainmentError, UsageError
-from redrive.replay.ledger import fold
-from redrive.replay.trial_plan import PlannedWorkflow, TrialPlan
-from redrive.replay.trial_values import Purpose, TrialTask
-from redrive.stores.port import Store
-from redrive.stores.sqlite import open_store
+from redrive import canonical
+from redrive.app.confined_agent import KEY_VARIABLES, NO_KEY
+from redrive.app.trial_confinement import WORKSPACE, RunPlace, confine
+from redrive.app.trial_context import upstream_of
+from redrive.app.trial_loading import place_command
+from redrive.app.trial_mcp_endpoint import MCP
+from redrive.app.trial_messages import Failure
+from redrive.app.trial_ports import EpisodeJob
+from redrive.app.trial_processes import ProcessEnd, ProcessPlan, describe_end
+from redrive.app.trial_state import RunEnd
+from redrive.capture.proxy import Proxy
+from redrive.capture.route import CONTROL
+from redrive.errors import ContainmentError
+from redrive.sandbox.confinement import Bind
+from redrive.sandbox.loopback import LOOPBACK_ORIGIN, shim_command
 
-
-class JudgedPlan(msgspec.Struct, frozen=True):
-    """A plan of which nothing was refused.
-
-    Attributes:
-        plan: as read.
-        eligible: label → what its runs may call.
-        graders: opened, in the plan's order.
-        level: of the sandbox that runs are made at.
-    """
-
-    plan: TrialPlan
-    eligible: Mapping[str, EligibleWorkflow]
-    graders: tuple[OpenedGrader, ...]
-    level: str
+TASK_FILE = "/redrive/task.json"
+OUTPUT_FOLDER = "/redrive/out"
+_OUTPUT = "output.json"
+# The base URL of each kind of API is found in these; the first model of the plan is the default.
+_BASES: Mapping[str, tuple[str, ...]] = {
+    "openai": ("OPENAI_BASE_URL", "OPENAI_API_BASE"),
+    "anthropic": ("ANTHROPIC_BASE_URL", "ANTHROPIC_API_BASE"),
+}
+_FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-class TrialEnd(msgspec.Struct, frozen=True):
-    """What a pass through a trial left.
+def plan_command(job: EpisodeJob, place: RunPlace, proxy: Proxy, wall_s: float) -> ProcessPlan:
+    """Plan the command of a workflow: in the run's copy of the workspace, which it may change.
 
-    Attributes:
-        trial_id: of the trial.
-        ungraded: what could not be graded, and why; graded on resume.
-    """
-
-    trial_id: str
-    ungraded: tuple[Ungraded, ...] = ()
-
-
-def judge_plan(
-    path: Path, store: Callable[[], Store], changes: PlanChanges = NO_CHANGES
-) -> JudgedPlan:
-    """Read a plan and refuse what cannot be run; nothing is started or written.
+    A word that names a file beside the workflow's own becomes its absolute path.
 
     Raises:
-        UsageError: the plan is wrong.
-        IneligibleError: a workflow reaches an unsafe tool, which is named.
-        ContainmentError: no sandbox is proven here.
+        UsageError: the workflow's folder cannot be shown.
     """
-    level = find_level()
-    if level == "none":
-        raise ContainmentError("no sandbox is proven here: nothing is run", hint="redrive doctor")
-
-    def planned(source: str, folder: Path) -> PlannedWorkflow:
-        return load_workflow(source, folder, level).planned
-
-    plan = read_plan(
-        path,
-        store,
-        load_workflow=planned,
-        digest_workspace=digest_workspace,
-        changes=changes,
+    task, out = place.folder / "task.json", _output_folder(place)
+    task.write_bytes(bytes(job.task.input))
+    out.mkdir(mode=0o700)
+    words = place_command(job.workflow.spec.command, place.code)
+    confinement = confine(
+        place,
+        wall_s=wall_s,
+        seed=job.run.seed,
+        readable=(Bind(str(task), TASK_FILE),),
+        writable=(Bind(str(place.workspace), WORKSPACE), Bind(str(out), OUTPUT_FOLDER)),
+        environment=_environment(job, proxy),
+        cwd=WORKSPACE,
+        command=words[0],
     )
-    check_simulate([one.spec for one in plan.workflows], plan.simulate)
-    simulate = frozenset(plan.simulate)
-    eligible = {one.label: load(one.spec, simulate=simulate, level=level) for one in plan.workflows}
-    return JudgedPlan(plan, eligible, open_graders(plan, Path(plan.folder)), level)
+    python = os.path.realpath(sys.executable)
+    return ProcessPlan(confinement, lambda channel: (shim_command(python, channel, words), b""))
 
 
-def run_trial(
-    judged: JudgedPlan,
-    store: Path,
-    caller: Mapping[str, str],
-    *,
-    tell: Tell,
-    stop: threading.Event | None = None,
-) -> TrialEnd:
-    """Begin a trial and run it.
-
-    Raises:
-        UsageError: an earlier trial of this plan is not finished.
-    """
-    _refuse_unfinished(judged.plan, store)
-    document = msgspec.json.encode(judged.plan)
-    with TrialLedger.begin(store, judged.plan, document) as ledger:
-        return _drive(judged, ledger, store, caller, tell=tell, stop=stop)
+def _environment(job: EpisodeJob, proxy: Proxy) -> Mapping[str, str]:
+    found = dict.fromkeys(KEY_VARIABLES, NO_KEY)
+    for model in reversed(job.models):
+        url = LOOPBACK_ORIGIN + proxy.path_for(upstream_of(model.plan.name))
+        found[f"REDRIVE_MODEL_{_variable(model.plan.name)}_URL"] = url
+        found |= dict.fromkeys(_BASES.get(model.api, ()), url)
+    if job.models:
+        found["REDRIVE_MODEL"] = job.models[0].plan.name
+    return {
+        **found,
+        "REDRIVE_TASK": TASK_FILE,
+        "REDRIVE_OUTPUT": f"{OUTPUT_FOLDER}/{_OUTPUT}",
+        "REDRIVE_SEED": str(job.run.seed),
+        "REDRIVE_MCP_URL": f"{LOOPBACK_ORIGIN}{proxy.path_for(CONTROL)}/{MCP}",
+    }
 
 
-def resume_trial(
-    judged: JudgedPlan,
-    store: Path,
-    caller: Mapping[str, str],
-    *,
-    tell: Tell,
-    stop: threading.Event | None = None,
-) -> TrialEnd:
-    """Go on with the newest trial of this plan, under the plan's ceilings.
-
-    Raises:
-        UsageError: there is none: it was never begun, or the plan, a task or a workflow changed.
-    """
-    trial_id = find_trial(judged.plan, store)
-    with TrialLedger.resume(store, trial_id) as ledger:
-        ledger.change_ceilings(judged.plan.ceilings)
-        return _drive(judged, ledger, store, caller, tell=tell, stop=stop)
+def _variable(name: str) -> str:
+    return re.sub(r"[^A-Z0-9]", "_", name.upper())
 
 
-def find_trial(plan: TrialPlan, store: Path) -> str:
-    """Give the id of the newest trial of this very plan.
+def _output_folder(place: RunPlace) -> Path:
+    return place.folder / "out"
+
+
+def read_end(ended: ProcessEnd, place: RunPlace) -> RunEnd | None:
+    """Read what a command came to; `None` where something else ended it.
+
+    Its output is what it wrote to `$REDRIVE_OUTPUT`, else its standard output as text.
 
     Raises:
-        UsageError: there is none.
+        ContainmentError: it was not started.
     """
-    with closing(open_store(store, create=False, read_only=True)) as opened:
-        rows = opened.trials.list_trials()
-    found = [row.trial_id for row in rows if row.plan_digest == plan.digest]
-    if found:
-        return found[-1]
-    begun = ", ".join(row.trial_id for row in rows if row.trial_id.startswith(f"{plan.name}-"))
-    raise UsageError(
-        f"no trial of this plan was begun in {store}",
-        hint=f"its plan, tasks or code changed since {begun}"
-        if begun
-        else "redrive trial run PLAN",
-    )
+    result = ended.result
+    if not ended.report.is_started and result.exit_code is not None:
+        why = ended.report.fault or describe_end(result)
+        raise ContainmentError(f"the command did not start in the sandbox: {why}")
+    if result.exit_code is None:
+        return None
+    if result.exit_code:
+        return RunEnd(failure=Failure("exit", describe_end(result)))
+    most_bytes = place.limits.output_bytes
+    data = read_file(_output_folder(place) / _OUTPUT, most_bytes)
+    if data is None:
+        if result.is_output_cut:
+            return RunEnd(failure=Failure("OverflowError", "its outputs are too long"))
+        text = result.stdout.decode("utf-8", "replace")
+        return RunEnd(Raw(canonical.encode(text)))
+    if len(data) > most_bytes:
+        return RunEnd(failure=Failure("OverflowError", "its output is too long"))
+    with suppress(ValueError, RecursionError):
+        canonical.decode_value(data)
+        return RunEnd(Raw(data))
+    return RunEnd(UNSET, Failure("ValueError", "what it wrote to $REDRIVE_OUTPUT is no JSON"))
 
 
-def _refuse_unfinished(plan: TrialPlan, store: Path) -> None:
-    """Refuse to pay again for what a resumed trial would be given."""
-    if not store.exists():
-        return
+def read_file(path: Path, most_bytes: int) -> bytes | None:
+    """Read a file that a run wrote, one byte more than allowed at most; no link is followed.
+
+    Returns:
+        `None` where there is no such file, or it is empty or none.
+    """
     try:
-        trial_id = find_trial(plan, store)
-    except UsageError:
-        return
-    with closing(open_store(store, create=False, read_only=True)) as opened:
-        ledger = fold(opened.trials.entries(trial_id))
-    left = [str(key) for key, run in ledger.runs.merged().items() if not run.is_finished]
-    if left:
-        raise UsageError(
-            f"trial {trial_id} of this plan has {len(left)} unfinished runs",
-            hint="redrive trial resume PLAN goes on with it and pays nothing twice",
-        )
-
-
-def _drive(
-    judged: JudgedPlan,
-    ledger: TrialLedger,
-    store: Path,
-    caller: Mapping[str, str],
-    *,
-    tell: Tell,
-    stop: threading.Event | None,
-) -> TrialEnd:
-    plan = judged.plan
-    with open_models(plan, caller) as models:
-        ledger.note_models(models)
-        grading = _Grading(judged, ledger, store, caller, models)
-        parts = TrialParts(
-            trial_id=ledger.trial_id,
-            plan=plan,
-            ledger=ledger,
-            models=models,
-            eligible=judged.eligible,
-            grade=grading.grade,
-            store=store,
-            caller=caller,
-        )
-        drive_trial(parts, LocalExecutor(run_episode, plan.parallel), tell=tell, stop=stop)
-        return TrialEnd(ledger.trial_id, tuple(grading.ungraded))
-
-
-class _Grading:
-    """Grades whole blocks, each in the thread that asks."""
-
-    def __init__(
-        self,
-        judged: JudgedPlan,
-        ledger: TrialLedger,
-        store: Path,
-        caller: Mapping[str, str],
-        models: tuple[OpenedModel, ...],
-    ) -> None:
-        self.ungraded: list[Ungraded] = []
-        self._judged = judged
-        self._ledger = ledger
-        self._store = store
-        self._caller = caller
-        self._models = {model.plan.name: model for model in models}
-
-    def grade(self, task: TrialTask, stop: threading.Event) -> None:
-        """Grade one task by every grader that has not; write each judgement down."""
-        plan, ledger = self._judged.plan, self._ledger.ledger
-        ends = {key: run.end for key, run in ledger.runs.merged().items() if run.end is not None}
-        done = [one.name for one in plan.graders if ledger.grades.find((task.task_id, one.name))]
-        with closing(open_store(self._store, create=False)) as opened:
-            means = GradingMeans(
-                seed=plan.seed,
-                models=self._models,
-                account_of=lambda subject: self._ledger.account(subject, Purpose.JUDGING),
-                store=opened,
-                caller=self._caller,
-                record=self._ledger.grade,
-                stop=stop,
-            )
-            try:
-                found = grade_task(
-                    self._judged.graders,
-                    group_of(plan, task, ends),
-                    means,
-                    done=done,
-                    may_ask=Purpose.JUDGING not in ledger.stops,
-                )
-            except GradingStopped:
-                return
-        self.ungraded += found.ungraded
+        descriptor = os.open(path, _FILE_FLAGS)
+    except OSError:
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            return None
+        return file.read(most_bytes + 1) or None

@@ -10,6 +10,7 @@ import os
 import stat
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -18,6 +19,7 @@ import redrive
 from redrive.app.agent_folders import check_cwd
 from redrive.app.confined_agent import find_shown
 from redrive.app.trial_messages import CodePlace
+from redrive.app.trial_processes import RunConfined
 from redrive.errors import UsageError, quote
 from redrive.replay.trial_plan import RunLimits
 from redrive.sandbox.confinement import (
@@ -29,8 +31,10 @@ from redrive.sandbox.confinement import (
     Limits,
     lies_in,
 )
+from redrive.sandbox.door import run_at
 
 WORKSPACE = "/workspace"
+BUBBLEWRAP = "bubblewrap"
 PROXY_PORT = 42118
 SLACK_S = 5.0
 """What a sandbox may outlast its run, which ends it itself before that."""
@@ -52,6 +56,7 @@ class RunPlace(msgspec.Struct, frozen=True):
         store: no process of a run sees it.
         caller: the caller's environment, of which grants may name variables.
         limits: of the run.
+        level: of the sandbox, proven.
     """
 
     folder: Path
@@ -60,6 +65,17 @@ class RunPlace(msgspec.Struct, frozen=True):
     store: Path
     caller: Mapping[str, str]
     limits: RunLimits
+    level: str
+
+    @property
+    def inside(self) -> str:
+        """The path of the workspace inside; without namespaces that is where it lies."""
+        return WORKSPACE if self.level == BUBBLEWRAP else str(self.workspace)
+
+    @property
+    def run(self) -> RunConfined:
+        """What runs a command at the run's level."""
+        return partial(run_at, self.level)
 
 
 def python_command(module: str) -> tuple[str, ...]:
@@ -100,6 +116,11 @@ def confine(
     code = check_cwd(place.code.folder, home) if place.code.folder else ""
     shown = find_shown(command or sys.executable, path, home, [code] if code else [])
     covers = tuple(_covers(place, code, [*shown, *readable]))
+    if covers and place.level != BUBBLEWRAP:
+        raise UsageError(
+            f"{covers[0].inside!r} cannot be covered at the level {place.level}",
+            hint="grant a folder that does not hold it",
+        )
     return Confinement(
         readable=(*shown, *readable, *covers),
         writable=tuple(writable),
@@ -126,6 +147,7 @@ def _limits(limits: RunLimits, wall_s: float) -> Limits:
         scratch_bytes=min(_SCRATCH_BYTES, limits.disk_bytes),
         output_bytes=limits.output_bytes,
         wall_s=wall_s + SLACK_S,
+        disk_bytes=limits.disk_bytes,
     )
 
 

@@ -19,7 +19,8 @@ from msgspec.structs import replace
 
 from redrive import canonical, plugins
 from redrive.app.trial_asking import Asking, measure_question
-from redrive.app.trial_grading_sandbox import run_job
+from redrive.app.trial_grading_sandbox import Workspaces, run_job
+from redrive.app.trial_ledger import grade_subject
 from redrive.app.trial_ports import Account, CeilingReached, OpenedModel
 from redrive.compare.trial_document import GroupGrade, dump_grade
 from redrive.errors import ContainmentError, ModelError, PluginError, RedriveError, UsageError
@@ -36,13 +37,14 @@ from redrive.grading import (
     bound_usd,
 )
 from redrive.replay.ledger import Graded
+from redrive.replay.money import add
 from redrive.replay.trial_plan import GraderSpec, TrialPlan, plan_runs
 from redrive.replay.trial_values import FINISHED, EpisodeEnd, Outcome, Purpose, RunKey, TrialTask
 from redrive.stores.port import Store
 
 CEILING, INCOMPLETE, MODEL, FAULT = "ceiling", "incomplete", "model", "fault"
 AccountOf = Callable[[str], Account]
-"""Gives the account of a subject: `grade:TASK_ID:GRADER`; its purpose is `judging`."""
+"""Gives the account of a subject, as `grade_subject` names it; its purpose is `judging`."""
 
 
 class GradingStopped(BaseException):
@@ -152,7 +154,7 @@ def judge_calls(plan: TrialPlan, graders: Sequence[OpenedGrader]) -> int:
 def judge_bound_usd(plan: TrialPlan, graders: Sequence[OpenedGrader]) -> Decimal:
     """Bound what these calls cost: outputs as long as are shown, answers at their limit."""
     models = {model.name: model for model in plan.models}
-    return sum((bound_usd(one, models[one.model]) for one in _calls(plan, graders)), Decimal(0))
+    return add(*(bound_usd(one, models[one.model]) for one in _calls(plan, graders)))
 
 
 # --- groups
@@ -303,20 +305,26 @@ class _Context:
 
     def __init__(self, grader: str, group: GradeGroup, means: GradingMeans) -> None:
         self._means = means
-        self._subject = f"grade:{group.task.task_id}:{grader}"
+        self._workspace = group.task.workspace
+        self._subject = grade_subject(group.task.task_id, grader)
         parts = [means.seed, group.task.task_id, grader]
         self.seed = int(canonical.value_digest(parts)[:8], 16) >> 1
+        # One for the whole judgement: it tells equal questions apart by their order.
+        self._asking: Asking | None = None
 
     def ask(self, question: Question) -> Reply:
         """Ask a model."""
         self._check()
-        account = self._means.account_of(self._subject)
-        return Asking(self._means.models, account, self._keep, self._wait).ask(question)
+        if self._asking is None:
+            account = self._means.account_of(self._subject)
+            self._asking = Asking(self._means.models, account, self._keep, self._wait)
+        return self._asking.ask(question)
 
     def run(self, job: SandboxJob) -> JobEnd:
         """Run a command in the sandbox."""
         self._check()
-        end = run_job(job, self._open_workspace, self._means.caller, self._means.stop)
+        workspaces = Workspaces(self._open_workspace, self._workspace)
+        end = run_job(job, workspaces, self._means.caller, self._means.stop)
         self._check()  # what was ended for that is no answer
         return end
 

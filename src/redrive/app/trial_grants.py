@@ -44,7 +44,8 @@ def show_grants(grants: Grants, workspace: Path, frame: Path, inside: str) -> Sh
         workspace: the run's private copy.
         frame: an empty folder that is made here: what the workspace looks like to a tool that may
             not read all of it.
-        inside: absolute path of the workspace in the sandbox.
+        inside: absolute path of the workspace in the sandbox; where it is its own, nothing can be
+            shown in its place, and `frame` is not made.
 
     Raises:
         UsageError: a path passes through a link.
@@ -52,9 +53,10 @@ def show_grants(grants: Grants, workspace: Path, frame: Path, inside: str) -> Sh
     written = _normal(grants.write)
     made = tuple(path for path in written if _make(workspace, path))
     inner = [path for path in _normal(grants.read) if not os.path.isabs(path)]
-    read = [path for path in inner if path not in written and _is_there(workspace, path)]
+    # What may be written may be read.
+    read = [p for p in inner if not _is_in(p, written) and _is_there(workspace, p)]
     outer = [p for p in grants.read if os.path.isabs(p) and os.path.exists(p)]
-    is_whole = WHOLE in written or WHOLE in read
+    is_whole = inside == str(workspace) or WHOLE in written or WHOLE in read
     if not is_whole:
         frame.mkdir(mode=_PRIVATE_FOLDER)
         for path in (*read, *written):
@@ -78,6 +80,10 @@ def is_below_written(grants: Grants, others: Iterable[Grants]) -> bool:
     ]
     written = [PurePosixPath(path) for other in others for path in _normal(other.write)]
     return any(path != above and path.is_relative_to(above) for path in own for above in written)
+
+
+def _is_in(path: str, folders: Iterable[str]) -> bool:
+    return any(PurePosixPath(path).is_relative_to(folder) for folder in folders)
 
 
 def _normal(paths: Iterable[str]) -> list[str]:

@@ -8,7 +8,7 @@ Source: DESIGN.md §6.
 import asyncio
 import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -35,18 +35,25 @@ class ProcessEnd(msgspec.Struct, frozen=True):
     report: LoopbackReport
 
 
+Start = Callable[[socket.socket], tuple[Sequence[str], bytes]]
+"""Gives the words that start a process, and its standard input, by the channel that it gets."""
+
+
 class ProcessPlan(msgspec.Struct, frozen=True):
-    """What is started.
+    """What is started: what it has, and how."""
 
-    Attributes:
-        argv: the words.
-        confinement: what it has.
-        setup: becomes its standard input; its field `channel` is set here.
-    """
-
-    argv: tuple[str, ...]
     confinement: Confinement
-    setup: msgspec.Struct
+    start: Start
+
+
+def setup_start(argv: Sequence[str], setup: msgspec.Struct) -> Start:
+    """Start one of our own modules, which reads a setup: its field `channel` is set for it."""
+
+    def start(channel: socket.socket) -> tuple[Sequence[str], bytes]:
+        told = msgspec.structs.replace(setup, channel=channel.fileno())
+        return argv, msgspec.json.encode(told)
+
+    return start
 
 
 async def run_process(
@@ -64,12 +71,10 @@ async def run_process(
         ContainmentError: the sandbox did not start it, or did not end.
     """
     with open_channel() as (ours, theirs):
-        setup = msgspec.structs.replace(plan.setup, channel=theirs.fileno())
-        stdin, wiring = msgspec.json.encode(setup), Wiring(channel=theirs, stop=stop)
+        argv, stdin = plan.start(theirs)
+        wiring = Wiring(channel=theirs, stop=stop)
         serving = asyncio.create_task(serve_loopback(ours, serve, takes_pairs=True))
-        running = asyncio.create_task(
-            asyncio.to_thread(run, plan.argv, plan.confinement, stdin, wiring)
-        )
+        running = asyncio.create_task(asyncio.to_thread(run, argv, plan.confinement, stdin, wiring))
         try:
             result = await asyncio.shield(running)
         except asyncio.CancelledError:
@@ -94,6 +99,8 @@ def describe_end(result: ConfinedResult) -> str:
         return "it took too long, and was ended"
     if result.is_process_flood:
         return "it had too many processes, and was ended"
+    if result.is_disk_full:
+        return "it filled the disk, and was ended"
     if result.is_stopped:
         return "it was ended"
     if result.signal is not None:

@@ -128,12 +128,14 @@ class Passing(msgspec.Struct, frozen=True):
     """A request that may go out.
 
     Attributes:
-        observer: is told what comes back.
+        observer: is told what comes back; `None` where nobody is.
+        body: is sent in place of the agent's.
         headers: stand in what is sent in place of those of the same name; told to nobody else.
         dropped: names of headers, in lower case, that are not sent.
     """
 
-    observer: ExchangeObserver
+    observer: ExchangeObserver | None
+    body: bytes | None = None
     headers: Headers = ()
     dropped: frozenset[str] = frozenset()
 

@@ -21,7 +21,14 @@ import msgspec
 from redrive.capture import passed_headers as rules
 from redrive.capture.agent_side import AgentSide, Head, Refusal
 from redrive.capture.exchanges import find_api
-from redrive.capture.ports import Gate, HttpBackend, Outcome, SentRequest, ServedAnswer
+from redrive.capture.ports import (
+    Gate,
+    HttpBackend,
+    Outcome,
+    Passing,
+    SentRequest,
+    ServedAnswer,
+)
 from redrive.capture.relay import NowNs, Outgoing, Relay, Told
 from redrive.capture.route import CONTROL
 from redrive.capture.token_evidence import ask_for_tokens
@@ -41,6 +48,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 _TURNS_TO_CLOSE = 3
 _OUR_HOSTS = ("127.0.0.1", "localhost")
 _SAME_SITE = frozenset((b"none", b"same-origin"))
+_UNRECORDED = Passing(None)
 _JSON = (("content-type", "application/json"), ("cache-control", "no-store"))
 
 
@@ -269,17 +277,23 @@ class Proxy:
             added=added,
         )
         if self._gate is not None:
-            told, headers = await self._admit(self._gate, route.name, sent, head.fields, headers)
+            passing = await self._admit(self._gate, route.name, sent, head.fields)
         else:
-            told = self._tell(sent, is_recorded=head.fields.get(rules.RECORDED) == b"1")
-        if isinstance(told, ServedAnswer):
-            await agent.answer(told)
+            passing = self._tell(sent, is_recorded=head.fields.get(rules.RECORDED) == b"1")
+        if isinstance(passing, ServedAnswer):
+            await agent.answer(passing)
             return
+        if passing.body is not None:
+            body = passing.body
+            headers = rules.request_headers(head.headers, upstream.authority.encode(), len(body))
+        if passing.headers or passing.dropped:
+            headers = rules.replaced(headers, passing.headers, passing.dropped)
         base = b"http://" + (head.fields.get(b"host") or b"") + self.path_for(route.name).encode()
         target = upstream.path.encode() + route.rest
         if not target.startswith(b"/"):
             target = b"/" + target
-        outgoing = Outgoing(upstream, head.method, target, headers, sent.body, base)
+        outgoing = Outgoing(upstream, head.method, target, headers, body, base)
+        told = Told(passing.observer, self._now_ns, self._on_fault)
         await self._relay(agent, outgoing, told)
 
     def _with_evidence(self, head: Head, url: str, body: bytes) -> tuple[bytes, tuple[str, ...]]:
@@ -290,7 +304,7 @@ class Proxy:
         names = (name.decode("latin-1") for name in head.fields)
         return ask_for_tokens(body, api, names, self._token_evidence)
 
-    def _tell(self, sent: SentRequest, *, is_recorded: bool) -> Told | ServedAnswer:
+    def _tell(self, sent: SentRequest, *, is_recorded: bool) -> Passing | ServedAnswer:
         """Tell the backend of a request.
 
         A backend that fails is no reason to stop the agent: the request goes on unrecorded. One
@@ -301,7 +315,7 @@ class Proxy:
         """
         if is_recorded and not self._backend.is_serving:
             self.n_unrecorded += 1
-            return Told(None, self._now_ns, self._on_fault)
+            return _UNRECORDED
         try:
             answer = self._backend.sent(sent)
         except RedriveError as error:  # said on purpose: a recorder that is fail-closed
@@ -309,30 +323,25 @@ class Proxy:
             raise _not_recorded() from error
         except Exception as error:  # noqa: BLE001 - a recorder's fault is none of the agent's
             self._on_fault(f"a request is not recorded: {type(error).__name__}: {error}")
-            return Told(None, self._now_ns, self._on_fault)
+            return _UNRECORDED
         except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
             raise
         except BaseException as stop:  # noqa: BLE001 - a rerun's end is none an agent may swallow
             raise _stopped(stop) from None
         if isinstance(answer, ServedAnswer):
             return answer
-        return Told(answer, self._now_ns, self._on_fault)
+        return Passing(answer)
 
     async def _admit(
-        self,
-        gate: Gate,
-        name: str,
-        sent: SentRequest,
-        fields: rules.Fields,
-        headers: rules.RawHeaders,
-    ) -> tuple[Told | ServedAnswer, rules.RawHeaders]:
-        """Ask the gate; give who is told, or what is answered, and the headers that are sent.
+        self, gate: Gate, name: str, sent: SentRequest, fields: rules.Fields
+    ) -> Passing | ServedAnswer:
+        """Ask the gate.
 
         Raises:
             Refusal: the gate stops the agent here, or failed: what it did not admit goes nowhere.
         """
         try:
-            admitted = await gate.admit(name, sent, fields)
+            return await gate.admit(name, sent, fields)
         except Exception as error:  # what was not admitted must not go out
             self._on_fault(f"a request is refused: {type(error).__name__}: {error}")
             raise Refusal(503, "gate_failed", "redrive let nothing out", is_final=True) from error
@@ -340,10 +349,6 @@ class Proxy:
             raise
         except BaseException as stop:  # noqa: BLE001 - the run's end is none an agent may swallow
             raise _stopped(stop) from None
-        if isinstance(admitted, ServedAnswer):
-            return admitted, headers
-        told = Told(admitted.observer, self._now_ns, self._on_fault)
-        return told, rules.replaced(headers, admitted.headers, admitted.dropped)
 
     async def _relay(self, agent: AgentSide, outgoing: Outgoing, told: Told) -> None:
         """Pass an exchange on for as long as the agent is there.

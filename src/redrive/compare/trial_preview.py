@@ -15,6 +15,7 @@ from msgspec import Raw
 
 from redrive.audit.eligibility import Refusal
 from redrive.compare.trial_environment import NOT_ATTRIBUTED, TaskEnvironment, judge_environment
+from redrive.replay.money import ZERO, add, dump_usd
 from redrive.replay.trial_plan import PlanModel, TrialPlan
 from redrive.replay.trial_values import Purpose, TrialTask
 
@@ -26,7 +27,6 @@ MAX_REQUEST_BYTES = 64 * 1024 * 1024
 """Of one request; the recording proxy takes no longer one. Each byte counts as a token."""
 
 RECORDED, PARTLY, LIMITS, FREE = "recorded", "partly recorded", "limits", "free"
-ZERO = Decimal(0)
 _MILLION, _MICRO, _PICO = Decimal(1_000_000), Decimal("1E-6"), Decimal("1E-12")
 _MONEY = Context(prec=60)
 
@@ -194,7 +194,7 @@ def preview_trial(plan: TrialPlan, facts: PreviewFacts) -> TrialPreview:
     replay = _replay_cost(plan, facts)
     judging = _judging_cost(plan, facts.judging)
     costs = (replay, judging) if facts.judging.calls else (replay,)
-    total = sum((Decimal(line.estimate_usd) for line in costs), ZERO)
+    total = add(*(Decimal(line.estimate_usd) for line in costs))
     return TrialPreview(
         name=plan.name,
         plan_digest=plan.digest,
@@ -203,7 +203,7 @@ def preview_trial(plan: TrialPlan, facts: PreviewFacts) -> TrialPreview:
         n_tasks=len(plan.tasks),
         attempts=plan.attempts,
         judge_calls=facts.judging.calls,
-        estimate_usd=show_usd(total),
+        estimate_usd=dump_usd(total),
         is_bound=any(line.is_bound for line in costs),
         unpriced=(),
         smallest_margin=facts.smallest_margin,
@@ -216,12 +216,6 @@ def preview_trial(plan: TrialPlan, facts: PreviewFacts) -> TrialPreview:
         graders=tuple((grader.name, grader.kind) for grader in plan.graders),
         notes=tuple(_notes(plan, facts, costs)),
     )
-
-
-def show_usd(usd: Decimal) -> str:
-    """Write an amount without an exponent, with two decimals or as many as it has."""
-    whole, _, decimals = format(usd, "f").partition(".")
-    return f"{whole}.{decimals.rstrip('0'):0<2}"
 
 
 def _cost(model: PlanModel, input_tokens: int, output_tokens: int) -> Decimal:
@@ -248,9 +242,9 @@ def _replay_cost(plan: TrialPlan, facts: PreviewFacts) -> CostLine:
         estimate, basis = bound, FREE
     return CostLine(
         purpose=Purpose.REPLAY,
-        ceiling_usd=None if ceiling is None else show_usd(ceiling),
-        bound_usd=show_usd(bound),
-        estimate_usd=show_usd(bound if estimate is None else estimate),
+        ceiling_usd=None if ceiling is None else dump_usd(ceiling),
+        bound_usd=dump_usd(bound),
+        estimate_usd=dump_usd(bound if estimate is None else estimate),
         is_bound=estimate is None,
         basis=basis,
         calls=calls,
@@ -281,9 +275,9 @@ def _judging_cost(plan: TrialPlan, judging: JudgingBound) -> CostLine:
     bound = judging.usd if ceiling is None else min(judging.usd, ceiling)
     return CostLine(
         purpose=Purpose.JUDGING,
-        ceiling_usd=None if ceiling is None else show_usd(ceiling),
-        bound_usd=show_usd(bound),
-        estimate_usd=show_usd(bound),
+        ceiling_usd=None if ceiling is None else dump_usd(ceiling),
+        bound_usd=dump_usd(bound),
+        estimate_usd=dump_usd(bound),
         is_bound=bound > 0,
         basis=LIMITS if bound > 0 else FREE,
         calls=judging.calls,

@@ -12,6 +12,7 @@ from importlib.resources import files
 
 from redrive.compare.trial_document import Cell
 from redrive.compare.trial_report import RunView, TrialReport
+from redrive.replay.money import add
 from redrive.reports.counts import counted
 from redrive.reports.escape import cut
 from redrive.reports.markup import Markup, element, joined, page
@@ -58,7 +59,7 @@ def trial_page(report: TrialReport) -> str:
 
 
 def _head(report: TrialReport) -> Markup:
-    spent = sum((Decimal(line.spent_usd) for line in report.spend.values()), Decimal(0))
+    spent = add(*(Decimal(line.spent_usd) for line in report.spend.values()))
     figures = (
         ("planned", str(report.planned)),
         ("started", str(report.started)),
@@ -160,7 +161,7 @@ def _cell(runs: Sequence[RunView], grades: Mapping[tuple[str, str, int], Cell]) 
     if not begun:
         return element("td", *words)
     took = [run.duration_s for run in begun if run.duration_s is not None]
-    cost = sum((Decimal(run.cost_usd) for run in begun), Decimal(0))
+    cost = add(*(Decimal(run.cost_usd) for run in begun))
     small = [_cost_and_time(cost, sum(took) / len(took) if took else None)]
     denied = sum(len(run.denied) for run in runs)
     small += [f" !{denied}"] if denied else []

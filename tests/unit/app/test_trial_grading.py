@@ -5,9 +5,11 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from redrive import canonical, plugins
+from redrive.app import trial_grading_sandbox
 from redrive.app.trial_grading import (
     CEILING,
     FAULT,
@@ -16,12 +18,14 @@ from redrive.app.trial_grading import (
     GradingMeans,
     GradingStopped,
     OpenedGrader,
+    TaskGrades,
     grade_task,
     group_of,
     judge_bound_usd,
     judge_calls,
     open_graders,
 )
+from redrive.app.trial_ledger import TrialLedger
 from redrive.app.trial_ports import OpenedModel
 from redrive.capture.ports import SentRequest, ServedAnswer
 from redrive.compare.judging import measure_bias
@@ -32,7 +36,8 @@ from redrive.models import local
 from redrive.models.local import LocalEngine
 from redrive.replay.ledger import Graded
 from redrive.replay.trial_plan import TrialPlan
-from redrive.replay.trial_values import EpisodeEnd, Outcome
+from redrive.replay.trial_values import EpisodeEnd, Outcome, Purpose
+from redrive.sandbox.proof import SandboxLevel
 from redrive.stores.port import Store
 from redrive.stores.sqlite import open_store
 from tests.grading import (
@@ -337,7 +342,8 @@ def test_a_plug_in_that_raises_is_a_fault_and_episodes_it_forgets_are_inconclusi
 def test_without_a_proven_sandbox_nothing_runs_and_grading_ends(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("redrive.sandbox.bubblewrap.find_bubblewrap", lambda: None)
+    level = SandboxLevel("none", is_proven=False, reason="hidden for this test")
+    monkeypatch.setattr(trial_grading_sandbox, "find_level", lambda: level)
 
     def run(group: GradeGroup, context: GradeContext) -> GroupGrade:
         context.run(SandboxJob(command=("sh", "-c", "true")))
@@ -430,3 +436,69 @@ def test_a_real_model_ranks_under_a_schema(store: Store) -> None:
     assert [order.reason for order in grade.orders] == ["", ""]
     assert all(sorted(sum(order.ranking or (), ())) == ["A@1", "B@1"] for order in grade.orders)
     assert grade.pairs[0].outcome in ("first", "second", "tie")
+
+
+# --- the ledger
+
+
+def test_the_judging_ceiling_is_its_own_and_what_was_judged_is_paid_once(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    tasks = [make_task(name="t1"), make_task(name="t2")]
+    plan = make_plan([JUDGE, EXACT], tasks=tasks)
+    graders = open_graders(plan, Path())
+    groups = [make_group({"A@1": "yes!", "B@1": "yes"}, task=task) for task in tasks]
+    judge = ScriptedJudge(_steady)
+    with TrialLedger.begin(path, plan, b"") as ledger:
+        whole = _grade_with(path, ledger, graders, groups, judge)
+        usd = ledger.ledger.budgets[Purpose.JUDGING].spent
+    assert [len(one.graded) for one in whole] == [2, 2]
+    assert len(judge.bodies) == judge_calls(plan, graders) == 4
+    assert Decimal(0) < usd <= judge_bound_usd(plan, graders)
+
+    ceilings = {Purpose.REPLAY: Decimal(1), Purpose.JUDGING: usd * 7 / 8}
+    asked = ScriptedJudge(_steady)
+    with TrialLedger.begin(path, msgspec.structs.replace(plan, ceilings=ceilings), b"") as ledger:
+        found = _grade_with(path, ledger, graders, groups, asked)
+        assert [len(one.graded) for one in found] == [2, 1]
+        assert [(u.task_id, u.grader, u.kind) for u in found[1].ungraded] == [
+            ("t2-id", "better", CEILING)
+        ]
+        assert len(asked.bodies) == 3
+        budgets = ledger.ledger.budgets
+        assert budgets[Purpose.JUDGING].spent <= ceilings[Purpose.JUDGING]
+        assert budgets[Purpose.REPLAY].spent == budgets[Purpose.REPLAY].reserved == 0
+        trial_id = ledger.trial_id
+    with TrialLedger.resume(path, trial_id) as ledger:
+        assert _grade_with(path, ledger, graders, groups, asked)[1].is_ceiling_reached
+        assert len(asked.bodies) == 3
+    with TrialLedger.resume(path, trial_id) as ledger:
+        ledger.change_ceilings(plan.ceilings)
+        _, rest = _grade_with(path, ledger, graders, groups, asked)
+        assert [one.grader for one in rest.graded] == ["better"]
+        assert ledger.ledger.budgets[Purpose.JUDGING].spent == usd
+    assert len(asked.bodies) == 4
+    assert asked.bodies == judge.bodies
+
+
+def _grade_with(
+    path: Path,
+    ledger: TrialLedger,
+    graders: Sequence[OpenedGrader],
+    groups: Sequence[GradeGroup],
+    judge: ScriptedJudge,
+) -> list[TaskGrades]:
+    store = open_store(path, create=False)
+    means = GradingMeans(
+        7,
+        opened(judge),
+        lambda subject: ledger.account(subject, Purpose.JUDGING),
+        store,
+        record=ledger.grade,
+    )
+    found = []
+    for group in groups:
+        task_id = group.task.task_id
+        done = [o.spec.name for o in graders if ledger.ledger.grades.find((task_id, o.spec.name))]
+        found.append(grade_task(graders, group, means, done=done))
+    store.close()
+    return found
