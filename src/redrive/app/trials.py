@@ -37,6 +37,7 @@ from redrive.app.trial_workspace import digest_workspace
 from redrive.audit.eligibility import EligibleWorkflow, check_simulate, load
 from redrive.errors import ContainmentError, UsageError
 from redrive.replay.ledger import fold
+from redrive.replay.plan_document import dump_plan
 from redrive.replay.trial_plan import PlannedWorkflow, TrialPlan
 from redrive.replay.trial_values import Purpose, TrialTask
 from redrive.sandbox.door import find_level
@@ -113,15 +114,16 @@ def run_trial(
     *,
     tell: Tell,
     stop: threading.Event | None = None,
+    is_again: bool = False,
 ) -> TrialEnd:
     """Begin a trial and run it.
 
     Raises:
-        UsageError: an earlier trial of this plan is not finished.
+        UsageError: an earlier trial of this plan is not finished, and `is_again` is not said.
     """
-    _refuse_unfinished(judged.plan, store)
-    document = msgspec.json.encode(judged.plan)
-    with TrialLedger.begin(store, judged.plan, document) as ledger:
+    if not is_again:
+        _refuse_unfinished(judged.plan, store)
+    with TrialLedger.begin(store, judged.plan, dump_plan(judged.plan)) as ledger:
         return _drive(judged, ledger, store, caller, tell=tell, stop=stop)
 
 
@@ -178,7 +180,7 @@ def _refuse_unfinished(plan: TrialPlan, store: Path) -> None:
     if left:
         raise UsageError(
             f"trial {trial_id} of this plan has {len(left)} unfinished runs",
-            hint="redrive trial resume PLAN goes on with it and pays nothing twice",
+            hint="redrive trial resume goes on with it and pays nothing twice; --again begins anew",
         )
 
 
