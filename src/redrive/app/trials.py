@@ -13,6 +13,7 @@ from contextlib import closing
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from redrive.app.trial_episode import run_episode
 from redrive.app.trial_executor import LocalExecutor
@@ -26,7 +27,6 @@ from redrive.app.trial_grading import (
     open_graders,
 )
 from redrive.app.trial_ledger import TrialLedger
-from redrive.app.trial_level import find_level
 from redrive.app.trial_loading import load_workflow
 from redrive.app.trial_models import fresh_models, open_models
 from redrive.app.trial_plan import NO_CHANGES, PlanChanges, read_plan
@@ -39,6 +39,7 @@ from redrive.errors import ContainmentError, UsageError
 from redrive.replay.ledger import fold
 from redrive.replay.trial_plan import PlannedWorkflow, TrialPlan
 from redrive.replay.trial_values import Purpose, TrialTask
+from redrive.sandbox.door import find_level
 from redrive.stores.sqlite import open_store
 
 
@@ -82,12 +83,15 @@ def judge_plan(
         IneligibleError: a workflow reaches an unsafe tool, which is named.
         ContainmentError: no sandbox is proven here.
     """
-    level = find_level()
+    level = find_level().name
     if level == "none":
         raise ContainmentError("no sandbox is proven here: nothing is run", hint="redrive doctor")
 
     def planned(source: str, folder: Path) -> PlannedWorkflow:
-        return load_workflow(source, folder, level).planned
+        loaded = load_workflow(source, folder, level)
+        if not loaded.place.file:
+            return loaded.planned
+        return replace(loaded.planned, place=f"{loaded.place.file}:{loaded.place.name}")
 
     plan = read_plan(
         path,
@@ -246,7 +250,6 @@ class _Grading:
                     group_of(plan, task, ends),
                     means,
                     done=done,
-                    may_ask=Purpose.JUDGING not in ledger.stops,
                 )
             except GradingStopped:
                 return

@@ -6,11 +6,11 @@ import pytest
 from redrive import plugins
 from redrive.app import trial_code_digest
 from redrive.app.trial_code_digest import digest_code, find_place
-from redrive.app.trial_describing import WorkflowPlace
+from redrive.app.trial_messages import CodePlace
 from redrive.errors import PluginError, UsageError
 
 
-def files(folder: Path, **texts: str) -> WorkflowPlace:
+def files(folder: Path, **texts: str) -> CodePlace:
     for name, text in {"wf": "import beside\nimport pkg.inner\n", **texts}.items():
         path = folder.joinpath(*name.split("__")).with_suffix(".py")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -20,7 +20,7 @@ def files(folder: Path, **texts: str) -> WorkflowPlace:
 
 def test_a_file_is_found_below_its_base_and_not_run(tmp_path: Path) -> None:
     place = files(tmp_path, wf="raise AssertionError")
-    assert place == WorkflowPlace("x", file=str(tmp_path / "wf.py"), folder=str(tmp_path))
+    assert place == CodePlace("x", file=str(tmp_path / "wf.py"), folder=str(tmp_path))
     with pytest.raises(UsageError, match="no such file"):
         find_place("absent.py:x", tmp_path)
     with pytest.raises(UsageError, match=r"no workflow named 'wf\.py'"):
@@ -41,7 +41,7 @@ def test_every_module_that_it_may_import_changes_the_digest(tmp_path: Path) -> N
         digest_code(files(tmp_path, beside="3")),
         digest_code(files(tmp_path, pkg__deep__more="4")),
         digest_code(files(tmp_path, not_imported="5")),
-        digest_code(WorkflowPlace("y", file=str(tmp_path / "wf.py"), folder=str(tmp_path))),
+        digest_code(CodePlace("y", file=str(tmp_path / "wf.py"), folder=str(tmp_path))),
     ]
     assert len(set(digests)) == len(digests)
 
@@ -63,7 +63,7 @@ def test_code_without_bounds_is_refused(tmp_path: Path, monkeypatch: pytest.Monk
 def test_code_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     place = files(tmp_path)
     (tmp_path / "wf.py").unlink()
-    gone = WorkflowPlace("x", module="wf", folder=str(tmp_path))
+    gone = CodePlace("x", module="wf", folder=str(tmp_path))
     assert digest_code(gone) != digest_code(place)
     with pytest.raises(PluginError, match="cannot be read"):
         trial_code_digest._read(tmp_path)
@@ -95,7 +95,7 @@ def test_an_entry_point_is_found_without_running_its_package(
         builtin="sys:x",
     )
     packed = find_place("packed", tmp_path)
-    assert packed == WorkflowPlace(
+    assert packed == CodePlace(
         "x", module="redrive_test_package.flows", folder=str(package.resolve())
     )
     lone = find_place("lone", tmp_path)

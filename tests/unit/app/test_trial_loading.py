@@ -1,6 +1,7 @@
 """A workflow's code is imported in the sandbox alone, and what comes out of it is not trusted."""
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -9,24 +10,38 @@ import pytest
 from msgspec import msgpack
 
 from redrive.app import trial_loading
-from redrive.app.trial_describing import WorkflowPlace
 from redrive.app.trial_loading import (
     is_json,
     list_server,
     load_json,
     load_workflow,
     place_command,
-    show_python,
 )
+from redrive.app.trial_messages import CodePlace
 from redrive.audit.workflow import Grants, McpSpec
 from redrive.errors import ContainmentError, PluginError, UsageError
 from redrive.sandbox.bubblewrap import probe
 from redrive.sandbox.confinement import Limits
+from redrive.sandbox.door import find_level, find_levels
 from tests.mcp_files import write_server
 
 needs_sandbox = pytest.mark.skipif(
-    not probe().is_proven, reason=f"no proven sandbox here: {probe().reason}"
+    not find_level().is_proven, reason=f"no proven sandbox here: {find_level().reason}"
 )
+needs_bubblewrap = pytest.mark.skipif(not probe().is_proven, reason="no proven bubblewrap here")
+LEVELS = [
+    pytest.param(name, marks=pytest.mark.skipif(not level.is_proven, reason=level.reason))
+    for name, level in find_levels().items()
+]
+EFFECTS = """
+import os, socket
+for attempt in (
+    lambda: open({path!r}, "w").write(os.environ.get("REDRIVE_TEST_SECRET", "")),
+    lambda: socket.create_connection(("127.0.0.1", {port}), 5).close(),
+):
+    try: attempt()
+    except OSError: pass
+"""
 FORGE = """
 import os
 for descriptor in range(3, 9):
@@ -69,7 +84,7 @@ def test_what_a_file_declares_comes_out_and_its_prints_do_not(tmp_path: Path) ->
     assert loaded.spec.label == "wf@1"
     assert loaded.planned.source == "workflows.py:safe"
     assert loaded.planned.role == ""
-    assert loaded.place == WorkflowPlace(
+    assert loaded.place == CodePlace(
         "safe", file=str(tmp_path / "workflows.py"), folder=str(tmp_path)
     )
     assert "beside" not in sys.modules
@@ -179,15 +194,24 @@ def test_an_import_that_multiplies_is_ended(
     assert "too many processes" in error.message or "BlockingIOError" in error.message
 
 
-@needs_sandbox
-def test_the_caller_s_environment_and_network_are_not_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("level", LEVELS)
+def test_effects_at_import_have_no_effect_at_any_level(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: str
 ) -> None:
     monkeypatch.setenv("REDRIVE_TEST_SECRET", "hunter2")
-    text = "import os\nassert 'hunter2' not in str(os.environ) + open('/proc/1/environ').read()\n"
-    probing = "import socket\ntry: socket.create_connection(('127.0.0.1', 9), 1)\n"
-    probing += "except OSError: pass\n"
-    assert load_workflow(write(tmp_path, text + probing + PLAIN), tmp_path).spec.id == "wf"
+    written = tmp_path / "written"
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(0.2)
+        text = EFFECTS.format(path=str(written), port=listener.getsockname()[1])
+        loaded = load_workflow(write(tmp_path, text + PLAIN), tmp_path, level)
+        assert loaded.spec.id == "wf"
+        assert not written.exists()
+        with pytest.raises(TimeoutError):
+            listener.accept()
+        # The control: without a sandbox each of them happens.
+        subprocess.run([sys.executable, str(tmp_path / "workflows.py")], check=True)
+        assert written.read_text() == "hunter2"
+        listener.accept()[0].close()
 
 
 def test_without_a_sandbox_nothing_is_imported(tmp_path: Path) -> None:
@@ -200,20 +224,34 @@ def test_without_a_sandbox_nothing_is_imported(tmp_path: Path) -> None:
     assert (tmp_path / "ran").exists()
 
 
-def test_code_in_the_home_folder_is_not_shown(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="holds the home folder"):
-        show_python("python3", str(tmp_path), {"HOME": str(tmp_path / "me"), "PATH": "/usr/bin"})
-
-
 @needs_sandbox
-def test_an_mcp_server_is_listed_with_its_declared_effects(tmp_path: Path) -> None:
+def test_code_in_the_home_folder_is_not_shown(tmp_path: Path) -> None:
+    caller = {"HOME": str(tmp_path / "me"), "PATH": "/usr/bin"}
+    with pytest.raises(UsageError, match="holds the home folder"):
+        load_workflow(write(tmp_path, PLAIN), tmp_path, caller=caller)
+
+
+@needs_bubblewrap
+def test_what_holds_secrets_beside_a_workflow_is_covered(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("KEY=hunter2")
+    (tmp_path / ".redrive").mkdir()
+    (tmp_path / ".redrive" / "store.db").write_text("evidence")
+    text = "from pathlib import Path\nhere = Path(__file__).parent\n"
+    text += "try: assert (here / '.env').read_bytes() == b''\n"
+    text += "except PermissionError: pass\n"
+    text += "assert list((here / '.redrive').iterdir()) == []\n"
+    assert load_workflow(write(tmp_path, text + PLAIN), tmp_path, "bubblewrap").spec.id == "wf"
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_an_mcp_server_is_listed_with_its_declared_effects(tmp_path: Path, level: str) -> None:
     write_server(tmp_path)
     text = PLAIN.replace("Workflow, tool", "McpServer, Workflow, tool").replace(
         "tools=[look]",
         "tools=['mcp:files'], mcp=[McpServer('files', command=['python3', 'server.py'], "
         "effects={'list': 'read_only'})]",
     )
-    spec = load_workflow(write(tmp_path, text), tmp_path).spec
+    spec = load_workflow(write(tmp_path, text), tmp_path, level).spec
     found = {tool.id: tool for tool in spec.tools}
     assert spec.aliases == {"mcp:files": ("mcp__files__list", "mcp__files__remove")}
     assert (found["mcp__files__list"].effect, found["mcp__files__remove"].effect) == (
@@ -235,24 +273,24 @@ def test_an_mcp_server_is_listed_with_its_declared_effects(tmp_path: Path) -> No
 def test_a_server_that_does_not_list_is_named(tmp_path: Path, mode: str, said: str) -> None:
     write_server(tmp_path)
     server = McpSpec("files", ("python3", "server.py", mode), grants=Grants(secrets=("TOKEN",)))
-    place = WorkflowPlace("x", folder=str(tmp_path))
+    place = CodePlace("x", folder=str(tmp_path))
     with pytest.raises(PluginError, match=said):
-        list_server(server, place, probe().name, caller=os.environ)
+        list_server(server, place, find_level().name, caller=os.environ)
 
 
 @needs_sandbox
 def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
     server = McpSpec("files", ("no-such-program",))
-    place = WorkflowPlace("x", folder=str(tmp_path))
+    place = CodePlace("x", folder=str(tmp_path))
     with pytest.raises(PluginError, match="no-such-program: No such file"):
-        list_server(server, place, probe().name, caller=os.environ)
+        list_server(server, place, find_level().name, caller=os.environ)
 
 
 def test_words_that_name_files_beside_the_workflow_are_found_there(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     for name in ("server.py", "python3", "bin/run"):
         (tmp_path / name).write_text("")
-    place = WorkflowPlace("x", folder=str(tmp_path))
+    place = CodePlace("x", folder=str(tmp_path))
     assert place_command(("python3", "server.py", "-x"), place) == (
         *("python3", str(tmp_path / "server.py")),
         "-x",

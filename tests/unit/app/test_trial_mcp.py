@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from redrive.app.trial_loading import show_python
+from redrive.app.confined_agent import find_shown
 from redrive.app.trial_mcp import McpCommand, McpWorker
 from redrive.errors import ContainmentError, PluginError
 from redrive.sandbox.bubblewrap import probe
 from redrive.sandbox.confinement import DEFAULT_PATH, Bind, Confinement, Limits
+from redrive.sandbox.door import find_levels
 from redrive.sandbox.loopback import LOOPBACK_PORT
 from tests.mcp_files import write_server
 
@@ -21,27 +22,32 @@ needs_sandbox = pytest.mark.skipif(
     not probe().is_proven, reason=f"no proven sandbox here: {probe().reason}"
 )
 
+LEVELS = [
+    pytest.param(name, marks=pytest.mark.skipif(not level.is_proven, reason=level.reason))
+    for name, level in find_levels().items()
+]
 
-def command(folder: Path, *words: str, port: int = 0, **more: object) -> McpCommand:
-    caller = {"PATH": DEFAULT_PATH, "HOME": "/nonexistent"}
+
+def command(
+    folder: Path, *words: str, port: int = 0, level: str = "bubblewrap", **more: object
+) -> McpCommand:
     fields = {
-        "readable": (*show_python("python3", str(folder), caller),),
+        "readable": find_shown("python3", DEFAULT_PATH, "/nonexistent", [str(folder)]),
         "cwd": str(folder),
         "environment": {"PATH": DEFAULT_PATH, "GIVEN": "yes"},
         "limits": Limits(wall_s=120.0, n_processes=16),
     }
     confinement = Confinement(**(fields | more))  # type: ignore[arg-type]
     argv = (sys.executable, str(write_server(folder)), *words)
-    return McpCommand("files", argv, confinement, probe().name, port)
+    return McpCommand("files", argv, confinement, level, port)
 
 
-@pytest.fixture
-def worker(tmp_path: Path) -> Iterator[McpWorker]:
-    with McpWorker(command(tmp_path)) as started:
+@pytest.fixture(params=LEVELS)
+def worker(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[McpWorker]:
+    with McpWorker(command(tmp_path, level=request.param)) as started:
         yield started
 
 
-@needs_sandbox
 def test_a_listing_is_read_page_by_page_and_calls_are_answered(worker: McpWorker) -> None:
     assert [tool.name for tool in worker.list_tools()] == ["list", "remove"]
     assert worker.call("list", b"{}").value() == "list"
@@ -54,11 +60,10 @@ def test_a_listing_is_read_page_by_page_and_calls_are_answered(worker: McpWorker
     assert worker.call("list", b'{"a":1}').value() == "list"
 
 
-@needs_sandbox
 def test_a_server_has_what_it_is_given_and_no_network(worker: McpWorker, tmp_path: Path) -> None:
     environment, folder, names = json.loads(worker.call("env", b"{}").value())
     assert environment.pop("GIVEN") == "yes"
-    assert set(environment) <= {"PATH", "PWD", "LC_CTYPE", "HOME"}
+    assert set(environment) <= {"PATH", "PWD", "LC_CTYPE", "HOME", "TMPDIR"}
     assert (folder, names) == (str(tmp_path), ["server.py"])
     with socket.create_server(("127.0.0.1", 0)) as listener:
         asked = b'{"port":%d}' % listener.getsockname()[1]
@@ -140,7 +145,6 @@ def test_without_a_sandbox_no_server_is_started(tmp_path: Path) -> None:
     assert not path.exists()
 
 
-@needs_sandbox
 def test_calls_from_many_threads_each_get_their_own_answer(worker: McpWorker) -> None:
     found: dict[str, str] = {}
 
