@@ -28,6 +28,7 @@ _FURTHER = {
     "investigate": ("absent", "--model", "script:absent.jsonl"),
     "diff": ("absent", "other"),
     "eligible": ("absent.py:name",),
+    "trial": ("report", "absent"),
     "policy": ("list",),
     "redact": ("absent",),
     "record": ("--model", "absent", "--", "true"),

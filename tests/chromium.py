@@ -169,7 +169,7 @@ def open_page(program: str, profile: Path, deadline_s: float = 60) -> Iterator[P
         os.close(ours_in)
         child.terminate()
         try:
-            child.wait(10)
+            child.wait(60)
         except subprocess.TimeoutExpired:
             child.kill()
             child.wait()

@@ -85,7 +85,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         for index, chunk in enumerate(answer.chunks):
             if index == answer.n_before:
-                self.fake.go_on.wait(30)
+                self.fake.go_on.wait(60)
             self.wfile.write(b"%x\r\n%s\r\n" % (len(chunk), chunk) if is_chunked else chunk)
         if answer.is_cut or (answer.length or 0) > sum(map(len, answer.chunks)):
             self.close_connection = True

@@ -160,7 +160,7 @@ async def serving(handler: Handler, tls: ssl.SSLContext | None = None) -> AsyncI
         server.close()
         while upstream.n_open:
             upstream.closed.clear()
-            await asyncio.wait_for(upstream.closed.wait(), 5)
+            await asyncio.wait_for(upstream.closed.wait(), 60)
 
 
 @contextlib.asynccontextmanager
@@ -212,7 +212,7 @@ async def ask(proxy: Proxy, raw: bytes) -> bytes:
     try:
         writer.write(raw)
         await writer.drain()
-        return await asyncio.wait_for(reader.read(), 10)
+        return await asyncio.wait_for(reader.read(), 60)
     finally:
         await hang_up(writer)
 
@@ -223,7 +223,7 @@ async def hang_up(writer: asyncio.StreamWriter) -> None:
         await writer.wait_closed()
 
 
-async def until(condition: Callable[[], object], seconds: float = 5) -> None:
+async def until(condition: Callable[[], object], seconds: float = 60) -> None:
     """Wait until something is so."""
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110 - the other side has no event to wait for

@@ -16,8 +16,8 @@ from redrive.app.auditing import audit_session
 from redrive.app.opening import open_session
 from redrive.app.trial_code import load_code
 from redrive.app.trial_code_digest import digest_code, find_place
-from redrive.app.trial_describing import WorkflowPlace
 from redrive.app.trial_episode import run_episode
+from redrive.app.trial_messages import CodePlace
 from redrive.app.trial_ports import CeilingReached, EpisodeJob, OpenedModel
 from redrive.app.trial_workspace import digest_workspace
 from redrive.audit.eligibility import EligibleWorkflow, load
@@ -134,7 +134,7 @@ def make_task(value: Any = "task", workspace: Path | None = None) -> TrialTask:
 def read_spec(file: Path, name: str = "workflow") -> WorkflowSpec:
     """Read what a workflow declares, in this process: tests write their own workflows."""
 
-    workflow, tools = load_code(WorkflowPlace(name, file=str(file), folder=str(file.parent)))
+    workflow, tools = load_code(CodePlace(name, file=str(file), folder=str(file.parent)))
     sys.path.remove(str(file.parent))
     sys.modules.pop(file.stem, None)
     return to_spec(workflow, tools.values())

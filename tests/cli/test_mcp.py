@@ -235,7 +235,7 @@ def test_over_http_the_bytes_of_an_answer_pass_as_they_are(tmp_path: Path):
 
     def ask(url: str) -> tuple[int, str | None, bytes]:
         parts = urlsplit(url)
-        connection = http.client.HTTPConnection("127.0.0.1", parts.port or 0, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", parts.port or 0, timeout=60)
         connection.request("POST", parts.path, body, headers)
         answer = connection.getresponse()
         found = answer.status, answer.getheader("content-type"), answer.read()
@@ -255,7 +255,7 @@ def test_over_http_the_bytes_of_an_answer_pass_as_they_are(tmp_path: Path):
         assert ask(at_proxy) == ask(url)
         assert ask(at_proxy.rsplit("/", 2)[0] + "/wrong-token/mcp")[0] == 404
         proxy.send_signal(signal.SIGTERM)
-        assert proxy.wait(20) == 0
+        assert proxy.wait(60) == 0
         proxy.stdout.close()
     (session,) = Redrive(tmp_path).json("sessions")["sessions"]
     assert session["session_id"].startswith("redrive:mcp-127.0.0.1-")

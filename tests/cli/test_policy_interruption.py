@@ -71,7 +71,7 @@ def is_running(pid):
 
 
 def wait_until_gone(pids):
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while any(map(is_running, pids)) and time.monotonic() < deadline:
         time.sleep(0.05)
     return not any(map(is_running, pids))

@@ -27,7 +27,7 @@ def ask(*messages, **fields):
     body = {"model": "m", "temperature": 0, "seed": 7, "messages": messages} | fields
     request = u.Request(os.environ["OPENAI_BASE_URL"] + "/chat/completions",
         json.dumps(body).encode(), {"authorization": "Bearer " + os.environ["OPENAI_API_KEY"]})
-    return opener.open(request, timeout=30).read()
+    return opener.open(request, timeout=60).read()
 """
 
 
@@ -296,7 +296,7 @@ def test_an_agent_is_told_to_end_and_what_it_did_is_kept(redrive, server):
     assert process.stdout is not None
     assert process.stdout.readline() == b"asked\n"
     process.send_signal(signal.SIGTERM)
-    assert process.wait(30) == 128 + signal.SIGTERM
+    assert process.wait(60) == 128 + signal.SIGTERM
     process.communicate()
     assert [e["kind"] for e in events(redrive)][-1] == "session.ended"
 
@@ -305,12 +305,12 @@ def test_a_recorder_that_is_killed_in_a_stream_has_recorded_that_it_was_asked(re
     events_of_stream = (b"data: {}\n\n", b"data: [DONE]\n\n")
     server.answers = [Answer(events_of_stream, n_before=1)]
     process = start(redrive, server, python("ask()"))
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not server.received and time.monotonic() < deadline:
         time.sleep(0.05)
     time.sleep(0.5)  # longer than an event waits for its commit
     process.kill()
-    process.wait(30)
+    process.wait(60)
     server.go_on.set()
     process.communicate()
     kinds = [event["kind"] for event in events(redrive)]

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from redrive import canonical, plugins
-from redrive.app.trial_describing import WorkflowPlace
+from redrive.app.trial_messages import CodePlace
 from redrive.errors import PluginError, UsageError, quote
 from redrive.sandbox.modules import find_neighbours
 
@@ -23,7 +23,7 @@ _FILE_SOURCE = re.compile(r"(?P<path>.+\.py):(?P<name>[A-Za-z_]\w*)")
 _TARGET = re.compile(r"(?P<module>[A-Za-z_][\w.]*):(?P<name>[A-Za-z_]\w*)")
 
 
-def find_place(source: str, base: Path) -> WorkflowPlace:
+def find_place(source: str, base: Path) -> CodePlace:
     """Find where a workflow's code lies; nothing is imported.
 
     Args:
@@ -40,10 +40,10 @@ def find_place(source: str, base: Path) -> WorkflowPlace:
     path = Path(os.path.abspath(base / match["path"]))
     if not path.is_file():
         raise UsageError(f"no such file: {match['path']}", hint=WORKFLOW_HINT)
-    return WorkflowPlace(match["name"], file=str(path), folder=str(path.parent))
+    return CodePlace(match["name"], file=str(path), folder=str(path.parent))
 
 
-def digest_code(place: WorkflowPlace) -> str:
+def digest_code(place: CodePlace) -> str:
     """Sum up a workflow's file and every module beside it that it may import, the same anywhere.
 
     Of a file these are all Python files of its folder, and all below those of its sub-folders that
@@ -69,7 +69,7 @@ def digest_code(place: WorkflowPlace) -> str:
     return canonical.value_digest({"code": own, "name": place.name, "files": parts})
 
 
-def _find_plugin(source: str) -> WorkflowPlace:
+def _find_plugin(source: str) -> CodePlace:
     target = next((t for n, t in plugins.targets(plugins.WORKFLOWS) if n == source), None)
     if target is None:
         known = ", ".join(plugins.names(plugins.WORKFLOWS)) or "none"
@@ -80,7 +80,7 @@ def _find_plugin(source: str) -> WorkflowPlace:
     folder = None if match is None else _find_package(match["module"].partition(".")[0])
     if match is None or folder is None:
         raise PluginError(f"the workflow {source} ({target}) has no Python source here")
-    return WorkflowPlace(match["name"], module=match["module"], folder=folder)
+    return CodePlace(match["name"], module=match["module"], folder=folder)
 
 
 def _find_package(name: str) -> str | None:
@@ -94,7 +94,7 @@ def _find_package(name: str) -> str | None:
     return os.path.dirname(os.path.realpath(str(found.origin)))
 
 
-def _files(place: WorkflowPlace) -> Iterator[Path]:
+def _files(place: CodePlace) -> Iterator[Path]:
     folder = Path(place.folder)
     if not place.file:
         alone = folder / f"{place.module}.py"

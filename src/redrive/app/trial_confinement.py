@@ -18,8 +18,7 @@ import msgspec
 import redrive
 from redrive.app.agent_folders import check_cwd
 from redrive.app.confined_agent import find_shown
-from redrive.app.trial_describing import WorkflowPlace
-from redrive.app.trial_level import run_at
+from redrive.app.trial_messages import CodePlace
 from redrive.app.trial_processes import RunConfined
 from redrive.errors import UsageError, quote
 from redrive.replay.trial_plan import RunLimits
@@ -32,9 +31,9 @@ from redrive.sandbox.confinement import (
     Limits,
     lies_in,
 )
+from redrive.sandbox.door import BUBBLEWRAP, run_at
 
 WORKSPACE = "/workspace"
-BUBBLEWRAP = "bubblewrap"
 PROXY_PORT = 42118
 SLACK_S = 5.0
 """What a sandbox may outlast its run, which ends it itself before that."""
@@ -61,7 +60,7 @@ class RunPlace(msgspec.Struct, frozen=True):
 
     folder: Path
     workspace: Path
-    code: WorkflowPlace
+    code: CodePlace
     store: Path
     caller: Mapping[str, str]
     limits: RunLimits

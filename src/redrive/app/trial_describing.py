@@ -6,8 +6,6 @@ it writes is hostile to whoever reads it, as the file's own code has run here.
 Source: DESIGN.md §6.
 """
 
-import importlib
-import importlib.util
 import os
 import sys
 import traceback
@@ -16,29 +14,14 @@ from typing import Any, Literal
 
 import msgspec
 
+from redrive.app.trial_code import import_code, tools_in
+from redrive.app.trial_messages import CodePlace
 from redrive.audit.workflow import WorkflowSpec
 from redrive.errors import RedriveError, UsageError, quote
-from redrive.trial_tools import Tool
 from redrive.trial_workflow import CommandWorkflow, Workflow, to_spec
 
 _MOST_CHARS = 2000
 _MOST_NAMES = 20
-
-
-class WorkflowPlace(msgspec.Struct, frozen=True):
-    """Where a workflow is: `name` in a file, or in a module that can be imported.
-
-    Attributes:
-        name: the attribute.
-        file: absolute path; empty where it is a module.
-        module: dotted name; empty where it is a file.
-        folder: absolute path of the folder that its code lies in.
-    """
-
-    name: str
-    file: str = ""
-    module: str = ""
-    folder: str = ""
 
 
 class Fault(msgspec.Struct, frozen=True):
@@ -59,7 +42,7 @@ class Described(msgspec.Struct, frozen=True):
 
 def main() -> int:
     """Describe what standard input names, on what was standard output."""
-    place = msgspec.json.decode(sys.stdin.buffer.read(), type=WorkflowPlace)
+    place = msgspec.json.decode(sys.stdin.buffer.read(), type=CodePlace)
     # What the file's code prints is no answer.
     out = os.dup(1)
     os.dup2(2, 1)
@@ -69,7 +52,7 @@ def main() -> int:
     return 0
 
 
-def describe(place: WorkflowPlace) -> Described:
+def describe(place: CodePlace) -> Described:
     """Import a workflow's code and read its declaration."""
     try:
         module = import_code(place)
@@ -78,36 +61,15 @@ def describe(place: WorkflowPlace) -> Described:
     workflow = vars(module).get(place.name)
     if workflow is None:
         return Described(fault=_missing(module, place))
-    beside = {id(value): value for value in vars(module).values() if isinstance(value, Tool)}
     try:
-        return Described(to_spec(workflow, beside.values()))
+        return Described(to_spec(workflow, tools_in(module)))
     except RedriveError as error:
         return Described(fault=Fault("usage", _cut(error.message), "", _cut(error.hint)))
     except BaseException as error:  # noqa: BLE001 - a declaration may be code as well
         return Described(fault=_failed(error, place))
 
 
-def import_code(place: WorkflowPlace) -> ModuleType:
-    """Import a workflow's module, and run what it says.
-
-    Raises:
-        BaseException: whatever it raises.
-    """
-    if not place.file:
-        return importlib.import_module(place.module)
-    if place.folder not in sys.path:
-        sys.path.insert(0, place.folder)
-    name = os.path.basename(place.file).removesuffix(".py")
-    spec = importlib.util.spec_from_file_location(name, place.file)
-    if spec is None or spec.loader is None:
-        raise UsageError(f"{place.file} is no Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-def _missing(module: ModuleType, place: WorkflowPlace) -> Fault:
+def _missing(module: ModuleType, place: CodePlace) -> Fault:
     known = [
         name
         for name, value in vars(module).items()
@@ -117,7 +79,7 @@ def _missing(module: ModuleType, place: WorkflowPlace) -> Fault:
     return Fault("missing", f"no {quote(place.name)} in it", "", _cut(f"it has {names}"))
 
 
-def _failed(error: BaseException, place: WorkflowPlace) -> Fault:
+def _failed(error: BaseException, place: CodePlace) -> Fault:
     """Say what code ended with, and where in the workflow's own code."""
     where = ""
     for frame in traceback.extract_tb(error.__traceback__):

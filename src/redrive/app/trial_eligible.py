@@ -10,15 +10,12 @@ from pathlib import Path
 
 import msgspec
 
-from redrive.app.trial_level import find_level
 from redrive.app.trial_loading import is_json, load_json, load_workflow
 from redrive.audit.eligibility import Eligibility, check_simulate, judge
 from redrive.audit.workflow import NO_GRANTS, Grants, ToolSpec, WorkflowSpec
 from redrive.errors import UsageError
 from redrive.reports.trial_eligible import EligibleView, ReachedTool
-
-# Where nothing can be run, a declaration that is only read is judged as at the best level.
-_BEST_LEVEL = "bubblewrap"
+from redrive.sandbox.door import BUBBLEWRAP, NONE, find_level
 
 
 def find_eligibility(
@@ -36,7 +33,7 @@ def find_eligibility(
         PluginError: its code, or an MCP server of it, fails.
         ContainmentError: its code would have to be imported without a sandbox.
     """
-    level, digest = find_level(), ""
+    level, digest = find_level().name, ""
     if is_json(source):
         spec = load_json(source, registry)
     elif registry is not None:
@@ -47,7 +44,8 @@ def find_eligibility(
         loaded = load_workflow(source, Path(), level)
         spec, digest = loaded.spec, loaded.planned.digest
     check_simulate((spec,), simulate)
-    at = level if level != "none" else _BEST_LEVEL
+    # Where nothing can be run, a declaration that is only read is judged as at the best level.
+    at = level if level != NONE else BUBBLEWRAP
     found = judge(spec, simulate=frozenset(simulate), level=at)
     return _view(source, spec, found, level, digest)
 

@@ -21,7 +21,6 @@ from redrive.app.trial_collecting import collect_workspace
 from redrive.app.trial_command import plan_command, read_end
 from redrive.app.trial_confinement import RunPlace, confine, python_command
 from redrive.app.trial_folder import open_place
-from redrive.app.trial_level import find_level
 from redrive.app.trial_messages import ChildSetup
 from redrive.app.trial_outcome import judge_run
 from redrive.app.trial_ports import Account, EpisodeJob
@@ -33,6 +32,7 @@ from redrive.app.trial_workers import Workers
 from redrive.errors import ContainmentError
 from redrive.replay.trial_values import EpisodeEnd, Outcome
 from redrive.sandbox.disk import DiskBudget, DiskWatch
+from redrive.sandbox.door import NO_LEVEL_HINT, find_level
 
 _CHILD = "redrive.app.trial_child"
 _MAX_THREADS = 512
@@ -51,12 +51,12 @@ def run_episode(job: EpisodeJob, account: Account, stop: threading.Event) -> Epi
         StoreError: the episode cannot be stored.
     """
     level = find_level()
-    if level == "none":
-        raise ContainmentError("nothing is run: no sandbox is proven here")
+    if not level.is_proven:
+        raise ContainmentError(f"nothing is run: {level.reason}", hint=NO_LEVEL_HINT)
     started_s = time.monotonic()
-    with open_place(job, level) as place:
+    with open_place(job, level.name) as place:
         state = RunState(job.limits)
-        session = EpisodeSession(job, level, state.note)
+        session = EpisodeSession(job, level.name, state.note)
         try:
             run = _Run(job, account, stop, place, state, session)
             asyncio.run(run.to_end())

@@ -15,12 +15,13 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from redrive.app.trial_code_digest import digest_code, find_place
-from redrive.app.trial_confinement import BUBBLEWRAP, RunPlace, find_hidden
-from redrive.app.trial_describing import WorkflowPlace
+from redrive.app.trial_confinement import RunPlace, find_hidden
+from redrive.app.trial_messages import CodePlace
 from redrive.app.trial_ports import EpisodeJob
 from redrive.app.trial_workspace import copy_workspace
 from redrive.errors import UsageError
 from redrive.sandbox.disk import remove_tree
+from redrive.sandbox.door import BUBBLEWRAP
 
 MAX_CODE_FILES = 5000
 MAX_CODE_BYTES = 128 * 1024 * 1024
@@ -46,7 +47,7 @@ def open_place(job: EpisodeJob, level: str) -> Iterator[RunPlace]:
         remove_tree(str(folder))
 
 
-def _find_code(job: EpisodeJob) -> WorkflowPlace:
+def _find_code(job: EpisodeJob) -> CodePlace:
     workflow = job.workflow
     code = find_place(workflow.place or workflow.source, Path())
     if digest_code(code) != workflow.digest:
@@ -72,7 +73,7 @@ def _copy_workspace(job: EpisodeJob, target: Path) -> None:
         )
 
 
-def copy_code(code: WorkflowPlace, target: Path) -> WorkflowPlace:
+def copy_code(code: CodePlace, target: Path) -> CodePlace:
     """Copy a folder of code without what is hidden: where nothing can be covered.
 
     Raises:

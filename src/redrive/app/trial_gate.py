@@ -120,7 +120,7 @@ class ModelGate:
         with settling.undone():
             observer = self._sent(request, place)
         headers = (*model.headers, (IDEMPOTENCY_KEY, charge.idempotency_key))
-        return Passing(_Metered(observer, settling), headers, CREDENTIALS)
+        return Passing(_Metered(observer, settling), headers=headers, dropped=CREDENTIALS)
 
     def _answer(
         self,

@@ -15,29 +15,30 @@ from pathlib import Path
 
 import msgspec
 
-import redrive
-from redrive.app.agent_folders import check_cwd, find_folders, is_of_system
+from redrive.app.agent_folders import check_cwd, is_of_system
+from redrive.app.confined_agent import find_shown
 from redrive.app.trial_code_digest import WORKFLOW_HINT, digest_code, find_place
-from redrive.app.trial_describing import Described, WorkflowPlace
-from redrive.app.trial_level import find_level, run_at
+from redrive.app.trial_confinement import find_hidden, python_command
+from redrive.app.trial_describing import Described, Fault
 from redrive.app.trial_listing import expand_listings
 from redrive.app.trial_mcp import McpCommand, McpWorker
 from redrive.app.trial_mcp_client import ListedTool
+from redrive.app.trial_messages import CodePlace
 from redrive.audit.workflow import McpSpec, WorkflowSpec
 from redrive.audit.workflow_checks import check_spec, servers_of
 from redrive.audit.workflow_json import parse_workflow
 from redrive.errors import ContainmentError, PluginError, UsageError
 from redrive.replay.trial_plan import PlannedWorkflow
-from redrive.sandbox.bubblewrap import INSTALL_HINT
 from redrive.sandbox.confinement import (
     DEFAULT_PATH,
     MIB,
+    SCRATCH_HOME,
     Bind,
     ConfinedResult,
     Confinement,
     Limits,
-    lies_in,
 )
+from redrive.sandbox.door import BUBBLEWRAP, NO_LEVEL_HINT, NONE, find_level, run_at
 
 # Software development kits and servers refuse to start without a key; this one is worth nothing.
 NO_SECRET = "redrive"  # noqa: S105  # nosec B105 - the value that is none
@@ -57,7 +58,7 @@ class LoadedWorkflow(msgspec.Struct, frozen=True):
     """
 
     planned: PlannedWorkflow
-    place: WorkflowPlace
+    place: CodePlace
 
     @property
     def spec(self) -> WorkflowSpec:
@@ -83,11 +84,11 @@ def load_workflow(
         ContainmentError: there is no sandbox here; nothing was imported.
     """
     place = find_place(source, base)
-    level = level or find_level()
-    if level == "none":
+    level = level or find_level().name
+    if level == NONE:
         raise ContainmentError(
             "a workflow's code is imported in a sandbox alone, and none is proven here",
-            hint=INSTALL_HINT,
+            hint=NO_LEVEL_HINT,
         )
     environment = os.environ if caller is None else caller
     digest = digest_code(place)
@@ -116,7 +117,7 @@ def load_json(source: str, registry: str | None) -> WorkflowSpec:
 
 
 def list_server(
-    server: McpSpec, place: WorkflowPlace, level: str, *, caller: Mapping[str, str]
+    server: McpSpec, place: CodePlace, level: str, *, caller: Mapping[str, str]
 ) -> Sequence[ListedTool]:
     """Start an MCP server confined, without network or secrets, and read what it lists.
 
@@ -126,22 +127,22 @@ def list_server(
         PluginError: it does not start, or does not answer in time.
     """
     command = place_command(server.command, place)
-    with tempfile.TemporaryDirectory(prefix="redrive-listing-") as workspace:
-        confinement = Confinement(
-            readable=(
-                *show_python(command[0], place.folder, caller),
-                *(Bind(path) for path in server.grants.read if os.path.isabs(path)),
-                Bind(workspace),
-            ),
-            cwd=workspace,
-            environment={**dict.fromkeys(server.grants.secrets, NO_SECRET), **_basics(caller)},
+    with _empty_folder() as empty:
+        confinement = _confine(
+            place,
+            level,
+            program=command[0],
+            empty=empty,
             limits=_LISTING_LIMITS,
+            caller=caller,
+            readable=[Bind(path) for path in server.grants.read if os.path.isabs(path)],
+            environment=dict.fromkeys(server.grants.secrets, NO_SECRET),
         )
         with McpWorker(McpCommand(server.name, command, confinement, level)) as worker:
             return worker.list_tools()
 
 
-def place_command(command: Sequence[str], place: WorkflowPlace) -> tuple[str, ...]:
+def place_command(command: Sequence[str], place: CodePlace) -> tuple[str, ...]:
     """Write a server's command so that it starts in any folder.
 
     A word that names a file in the workflow's folder becomes its absolute path; the first one only
@@ -157,47 +158,68 @@ def place_command(command: Sequence[str], place: WorkflowPlace) -> tuple[str, ..
     return (program, *found)
 
 
-def show_python(command: str, folder: str, caller: Mapping[str, str]) -> tuple[Bind, ...]:
-    """List what a confined process needs to start a program on a workflow's code, read-only.
+def _confine(
+    place: CodePlace,
+    level: str,
+    *,
+    program: str,
+    empty: str,
+    limits: Limits,
+    caller: Mapping[str, str],
+    readable: Sequence[Bind] = (),
+    environment: Mapping[str, str] | None = None,
+) -> Confinement:
+    """Confine a process that reads a workflow's code, and can change and reach nothing.
+
+    Args:
+        place: whose folder is shown, without what holds secrets where the level can cover it.
+        level: of the sandbox.
+        program: that is started.
+        empty: an empty folder: its working folder, and what covers others.
+        limits: what it may spend.
+        caller: the caller's environment.
+        readable: what it sees beside.
+        environment: variables beside those that every process has.
 
     Raises:
         UsageError: the code lies in the home folder itself, or in one that holds it.
     """
     home = caller.get("HOME") or os.path.expanduser("~")
     path = caller.get("PATH") or DEFAULT_PATH
-    python = os.path.realpath(sys.executable)
-    prefixes = {sys.prefix, sys.base_prefix, os.path.dirname(os.path.dirname(python))}
-    own = os.path.dirname(os.path.abspath(redrive.__file__))
-    folders = [*find_folders(command, path, sorted(prefixes), home), own, check_cwd(folder, home)]
-    kept = dict.fromkeys(name for name in folders if not is_of_system(name))
-    return tuple(Bind(f) for f in kept if not any(lies_in(f, o) for o in kept if o != f))
-
-
-def _basics(caller: Mapping[str, str]) -> dict[str, str]:
-    return {
-        "PATH": caller.get("PATH") or DEFAULT_PATH,
-        "LANG": caller.get("LANG") or "C.UTF-8",
-    }
-
-
-def _describe(
-    place: WorkflowPlace, source: str, level: str, caller: Mapping[str, str]
-) -> WorkflowSpec:
-    confinement = Confinement(
-        readable=show_python(sys.executable, place.folder, caller),
-        cwd=place.folder,
-        environment=_basics(caller),
-        limits=_IMPORT_LIMITS,
+    folder = check_cwd(place.folder, home)
+    hidden = find_hidden(folder) if level == BUBBLEWRAP else ()
+    covers = (Bind(empty if os.path.isdir(name) else os.devnull, name) for name in hidden)
+    return Confinement(
+        readable=(
+            *find_shown(program, path, home, [folder]),
+            *(Bind(bind.source) for bind in readable if not is_of_system(bind.source)),
+            *covers,
+            Bind(empty),
+        ),
+        cwd=empty,
+        environment={
+            "PATH": path,
+            "LANG": caller.get("LANG") or "C.UTF-8",
+            "HOME": SCRATCH_HOME,
+            **(environment or {}),
+        },
+        limits=limits,
     )
-    argv = (sys.executable, "-I", "-B", "-m", _CHILD)
-    ended = run_at(level, argv, confinement, msgspec.json.encode(place))
+
+
+def _describe(place: CodePlace, source: str, level: str, caller: Mapping[str, str]) -> WorkflowSpec:
+    with _empty_folder() as empty:
+        confinement = _confine(
+            place, level, program=sys.executable, empty=empty, limits=_IMPORT_LIMITS, caller=caller
+        )
+        ended = run_at(level, python_command(_CHILD), confinement, msgspec.json.encode(place))
     file = source.rpartition(":")[0] or source
     try:
         told = msgspec.json.decode(ended.stdout, type=Described)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         raise PluginError(_why(ended), where=file) from None
     if told.fault is not None:
-        raise _error_of(told, file)
+        raise _error_of(told.fault, file)
     if told.spec is None or ended.exit_code != 0:
         raise PluginError(_why(ended), where=file)
     # Whoever wrote this may not be who is meant to: it is held to its form here as well.
@@ -205,9 +227,11 @@ def _describe(
     return told.spec
 
 
-def _error_of(told: Described, file: str) -> UsageError | PluginError:
-    fault = told.fault
-    assert fault is not None  # noqa: S101 - it was looked at
+def _empty_folder() -> "tempfile.TemporaryDirectory[str]":
+    return tempfile.TemporaryDirectory(prefix="redrive-empty-")
+
+
+def _error_of(fault: Fault, file: str) -> UsageError | PluginError:
     message, where, hint = (text[:_MOST_CHARS] for text in (fault.message, fault.where, fault.hint))
     if fault.kind == "failed":
         return PluginError(f"raised while it was imported: {message}", where=where or file)

@@ -21,10 +21,10 @@ from typing import Final, Self
 import msgspec
 from msgspec import Raw
 
-from redrive.app.trial_level import run_at
 from redrive.app.trial_mcp_client import ListedTool, McpAnswer, McpClient
 from redrive.errors import PluginError, RedriveError
 from redrive.sandbox.confinement import ConfinedResult, Confinement
+from redrive.sandbox.door import run_at
 from redrive.sandbox.loopback import Serve, open_channel, serve_loopback, shim_command
 from redrive.sandbox.wiring import Wiring
 

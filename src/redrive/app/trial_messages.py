@@ -15,7 +15,6 @@ import msgspec
 from msgspec import Meta, Raw
 
 from redrive import canonical
-from redrive.app.trial_describing import WorkflowPlace
 from redrive.capture.json_values import UNREPRESENTABLE_KEY, comparable
 from redrive.capture.remote_wire import Asked, Place
 from redrive.errors import UsageError
@@ -29,6 +28,22 @@ FRAME_HEAD_BYTES = 4
 _Word = Annotated[str, Meta(max_length=512)]
 _Text = Annotated[str, Meta(max_length=MAX_TEXT_BYTES)]
 _T = TypeVar("_T")
+
+
+class CodePlace(msgspec.Struct, frozen=True):
+    """Where a workflow's code is.
+
+    Attributes:
+        name: of the workflow in its module.
+        file: absolute path of its file; empty where a module is named.
+        module: of an entry point; empty where a file is named.
+        folder: absolute path of the folder that must be seen for the import.
+    """
+
+    name: str
+    file: str = ""
+    module: str = ""
+    folder: str = ""
 
 
 class ChildSetup(msgspec.Struct, frozen=True):
@@ -49,7 +64,7 @@ class ChildSetup(msgspec.Struct, frozen=True):
 
     channel: int
     path: str
-    code: WorkflowPlace
+    code: CodePlace
     tools: Mapping[str, str]
     models: tuple[str, ...]
     task: Raw
@@ -110,7 +125,7 @@ class WorkerSetup(msgspec.Struct, frozen=True):
     """
 
     channel: int
-    code: WorkflowPlace
+    code: CodePlace
     tools: tuple[str, ...]
     is_simulated: bool = False
     port: int = 0

@@ -1,8 +1,7 @@
 """Drives a trial: asks the machine what comes next, starts it, and writes down what became of it.
 
 Knows the order of writing: `Started` before a run starts, `Finished` after its episode is stored.
-Decides nothing: the next run is `replay.trial`'s, money is
-the ledger's, a run is the executor's.
+Decides nothing: the next run is `replay.trial`'s, money the ledger's, a run the executor's.
 
 Source: DESIGN.md §6.
 """
@@ -18,6 +17,7 @@ import msgspec
 
 from redrive.app.trial_executor import Executor
 from redrive.app.trial_ledger import TrialLedger
+from redrive.app.trial_models import fresh_models
 from redrive.app.trial_ports import EpisodeJob, OpenedModel
 from redrive.audit.eligibility import EligibleWorkflow
 from redrive.replay.ledger import Ledger
@@ -33,7 +33,7 @@ from redrive.replay.trial import (
     start,
     step,
 )
-from redrive.replay.trial_plan import PlannedWorkflow, TrialPlan
+from redrive.replay.trial_plan import PlannedWorkflow, TrialPlan, plan_runs
 from redrive.replay.trial_values import EpisodeEnd, Outcome, Purpose, TrialTask
 
 _POLL_S = 0.2
@@ -103,6 +103,7 @@ class _Drive:
         self._replies: queue.SimpleQueue[Reply] = queue.SimpleQueue()
         self._graders = ThreadPoolExecutor(executor.n_parallel, thread_name_prefix="trial-grade")
         self._workflows = {one.label: one for one in parts.plan.workflows}
+        self._numbers = {run.key: number for number, run in enumerate(plan_runs(parts.plan))}
         self._tasks = {task.task_id: task for task in parts.plan.tasks}
 
     @contextmanager
@@ -171,6 +172,8 @@ class _Drive:
     def _start(self, command: StartRun) -> None:
         run, parts = command.run, self._parts
         workflow: PlannedWorkflow = self._workflows[run.key.variant]
+        # A script goes on behind the answers that an interrupted run was given and paid for.
+        answered = parts.ledger.n_settled(str(run.key))
         execution = parts.ledger.start_run(run.key)
         job = EpisodeJob(
             trial_id=parts.trial_id,
@@ -179,7 +182,7 @@ class _Drive:
             task=self._tasks[run.key.task_id],
             workflow=workflow,
             eligible=parts.eligible[workflow.label],
-            models=parts.models,
+            models=fresh_models(parts.models, self._numbers[run.key], answered),
             limits=parts.plan.limits,
             store=parts.store,
             caller=parts.caller,

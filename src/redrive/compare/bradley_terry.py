@@ -80,16 +80,16 @@ def fit_games(games: Games, start: Fit | None = None) -> Fit:
     tally = _Tally(played, list(map(math.fsum, games.points)), games.ties)
     ratings = list(start.ratings) if start else [0.0] * len(played)
     log_nu = math.log(start.tie_parameter) if start and start.tie_parameter else 0.0
-    bound = _SETTLED * max(map(max, played))
-    for _ in range(_MOST_STEPS):
-        slope, curve = _differentiate(tally, ratings, log_nu)
-        if max(map(abs, slope)) <= bound:
-            break
+    bound, steps_left = _SETTLED * max(map(max, played)), _MOST_STEPS
+    slope, curve = _differentiate(tally, ratings, log_nu)
+    while max(map(abs, slope)) > bound and steps_left:
         step = _solve(curve, slope)
         scale = min(1.0, _LONGEST_STEP / max(map(abs, step)))
         ratings = _centre([r + scale * s for r, s in zip(ratings, step, strict=False)])
         if games.ties:
             log_nu += scale * step[-1]
+        slope, curve = _differentiate(tally, ratings, log_nu)
+        steps_left -= 1
     return Fit(tuple(ratings), math.exp(log_nu) if games.ties else 0.0)
 
 
@@ -149,17 +149,16 @@ def _solve(matrix: Sequence[Sequence[float]], wanted: Sequence[float]) -> list[f
     rest = list(wanted)
     direction = list(map(mul, weights, rest))
     size = _dot(rest, direction)
-    enough = size * _SOLVED
-    for _ in range(2 * len(wanted)):
+    enough, steps_left = size * _SOLVED, 2 * len(wanted)
+    while size > enough and steps_left:
         image = [_dot(row, direction) for row in matrix]
         length = size / _dot(direction, image)
         found = [x + length * d for x, d in zip(found, direction, strict=True)]
         rest = [r - length * a for r, a in zip(rest, image, strict=True)]
         scaled = list(map(mul, weights, rest))
         before, size = size, _dot(rest, scaled)
-        if size <= enough:
-            break
         direction = [s + size / before * d for s, d in zip(scaled, direction, strict=True)]
+        steps_left -= 1
     return found
 
 

@@ -151,7 +151,7 @@ def judge_gate(
         low = mean_low(differences, -1.0, 1 - level)
         high = -mean_low([-value for value in differences], -1.0, 1 - level)
     return GateResult(
-        status=_status(gate, low, high),
+        status=_status(gate, low, high) if differences else "inconclusive",
         one=sides[0],
         other=sides[1],
         difference=math.fsum(differences) / len(differences) if differences else None,

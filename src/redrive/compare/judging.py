@@ -30,12 +30,16 @@ class ShownOrder(msgspec.Struct, frozen=True, omit_defaults=True):
             counts as unreadable too.
         attempt: whose episodes were shown.
         reason: one line, where it could not be read.
+        request_sha256: artefact of the request: what a judgement is defended with.
+        answer_sha256: artefact of the answer.
     """
 
     shown: tuple[str, ...]
     ranking: tuple[tuple[str, ...], ...] | None
     attempt: int = 1
     reason: str = ""
+    request_sha256: str = ""
+    answer_sha256: str = ""
 
     def places(self) -> dict[str, int] | None:
         """Give each variant's place in the ranking, equal for tied ones; `None` if unreadable."""

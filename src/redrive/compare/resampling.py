@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from redrive import canonical
 
+_ROUNDING = 1e-9  # (1 − 0.9) / 2 × 2000 is a little less than 100
+
 
 def draw_below(draws: Iterable[int], limit: int) -> int:
     """Draw an integer in [0, limit), each equally likely: what would favour some is drawn again.
@@ -43,5 +45,5 @@ def percentile_interval(values: Sequence[float], level: float) -> tuple[float, f
         level: above 0 and below 1.
     """
     ordered = sorted(values)
-    cut = int((1 - level) / 2 * len(ordered))
+    cut = int((1 - level) / 2 * len(ordered) + _ROUNDING)
     return ordered[cut], ordered[-1 - cut]

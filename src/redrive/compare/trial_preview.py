@@ -15,6 +15,7 @@ from msgspec import Raw
 
 from redrive.audit.eligibility import Refusal
 from redrive.compare.trial_environment import NOT_ATTRIBUTED, TaskEnvironment, judge_environment
+from redrive.replay.money import ZERO, add, dump_usd
 from redrive.replay.trial_plan import PlanModel, TrialPlan
 from redrive.replay.trial_values import Purpose, TrialTask
 
@@ -26,7 +27,6 @@ MAX_REQUEST_BYTES = 64 * 1024 * 1024
 """Of one request; the recording proxy takes no longer one. Each byte counts as a token."""
 
 RECORDED, PARTLY, LIMITS, FREE = "recorded", "partly recorded", "limits", "free"
-ZERO = Decimal(0)
 _MILLION, _MICRO, _PICO = Decimal(1_000_000), Decimal("1E-6"), Decimal("1E-12")
 _MONEY = Context(prec=60)
 
@@ -68,6 +68,7 @@ class PreviewFacts(msgspec.Struct, frozen=True):
         judging: see `JudgingBound`.
         parallel: runs at the same time.
         smallest_margin: what M tasks can show; absent where there is nothing to compare.
+        isolation: level of the sandbox that is proven here.
     """
 
     variants: Mapping[str, VariantFacts] = {}
@@ -75,6 +76,7 @@ class PreviewFacts(msgspec.Struct, frozen=True):
     judging: JudgingBound = JudgingBound()
     parallel: int = 1
     smallest_margin: float | None = None
+    isolation: str = ""
 
 
 class CostLine(msgspec.Struct, frozen=True):
@@ -155,6 +157,7 @@ class TrialPreview(msgspec.Struct, frozen=True):
         is_bound: whether any part of it is no more than a bound.
         unpriced: models without a price. A plan with one is refused, so there are none.
         smallest_margin: the smallest margin that a gate over these tasks can show.
+        isolation: level of the sandbox that is proven here.
         notes: what a reader must know.
     """
 
@@ -170,6 +173,7 @@ class TrialPreview(msgspec.Struct, frozen=True):
     unpriced: tuple[str, ...]
     smallest_margin: float | None
     gate: str
+    isolation: str
     costs: tuple[CostLine, ...]
     time: TimeLine
     variants: tuple[VariantPreview, ...]
@@ -190,7 +194,7 @@ def preview_trial(plan: TrialPlan, facts: PreviewFacts) -> TrialPreview:
     replay = _replay_cost(plan, facts)
     judging = _judging_cost(plan, facts.judging)
     costs = (replay, judging) if facts.judging.calls else (replay,)
-    total = sum((Decimal(line.estimate_usd) for line in costs), ZERO)
+    total = add(*(Decimal(line.estimate_usd) for line in costs))
     return TrialPreview(
         name=plan.name,
         plan_digest=plan.digest,
@@ -199,11 +203,12 @@ def preview_trial(plan: TrialPlan, facts: PreviewFacts) -> TrialPreview:
         n_tasks=len(plan.tasks),
         attempts=plan.attempts,
         judge_calls=facts.judging.calls,
-        estimate_usd=show_usd(total),
+        estimate_usd=dump_usd(total),
         is_bound=any(line.is_bound for line in costs),
         unpriced=(),
         smallest_margin=facts.smallest_margin,
         gate=plan.gate,
+        isolation=facts.isolation,
         costs=costs,
         time=_time(plan, facts),
         variants=_variants(plan, facts),
@@ -211,12 +216,6 @@ def preview_trial(plan: TrialPlan, facts: PreviewFacts) -> TrialPreview:
         graders=tuple((grader.name, grader.kind) for grader in plan.graders),
         notes=tuple(_notes(plan, facts, costs)),
     )
-
-
-def show_usd(usd: Decimal) -> str:
-    """Write an amount without an exponent, with two decimals or as many as it has."""
-    whole, _, decimals = format(usd, "f").partition(".")
-    return f"{whole}.{decimals.rstrip('0'):0<2}"
 
 
 def _cost(model: PlanModel, input_tokens: int, output_tokens: int) -> Decimal:
@@ -243,9 +242,9 @@ def _replay_cost(plan: TrialPlan, facts: PreviewFacts) -> CostLine:
         estimate, basis = bound, FREE
     return CostLine(
         purpose=Purpose.REPLAY,
-        ceiling_usd=None if ceiling is None else show_usd(ceiling),
-        bound_usd=show_usd(bound),
-        estimate_usd=show_usd(bound if estimate is None else estimate),
+        ceiling_usd=None if ceiling is None else dump_usd(ceiling),
+        bound_usd=dump_usd(bound),
+        estimate_usd=dump_usd(bound if estimate is None else estimate),
         is_bound=estimate is None,
         basis=basis,
         calls=calls,
@@ -276,9 +275,9 @@ def _judging_cost(plan: TrialPlan, judging: JudgingBound) -> CostLine:
     bound = judging.usd if ceiling is None else min(judging.usd, ceiling)
     return CostLine(
         purpose=Purpose.JUDGING,
-        ceiling_usd=None if ceiling is None else show_usd(ceiling),
-        bound_usd=show_usd(bound),
-        estimate_usd=show_usd(bound),
+        ceiling_usd=None if ceiling is None else dump_usd(ceiling),
+        bound_usd=dump_usd(bound),
+        estimate_usd=dump_usd(bound),
         is_bound=bound > 0,
         basis=LIMITS if bound > 0 else FREE,
         calls=judging.calls,

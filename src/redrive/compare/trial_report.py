@@ -17,7 +17,8 @@ from msgspec import UNSET, Raw
 from redrive import canonical
 from redrive.compare.trial_document import GradingReport
 from redrive.compare.trial_environment import TaskEnvironment, judge_environment
-from redrive.compare.trial_preview import MOST_EXPENSIVE, show_usd
+from redrive.compare.trial_preview import MOST_EXPENSIVE
+from redrive.replay.money import ZERO, add, dump_usd, subtract
 from redrive.replay.trial_plan import TrialPlan, plan_runs
 from redrive.replay.trial_values import (
     FINISHED,
@@ -32,7 +33,6 @@ from redrive.replay.trial_values import (
 NOT_STARTED, INTERRUPTED = "not_started", "interrupted"
 MAX_OUTPUT_BYTES = 4096
 MAX_FILES = 100
-_ZERO = Decimal(0)
 
 
 class RunFacts(msgspec.Struct, frozen=True):
@@ -49,17 +49,17 @@ class RunFacts(msgspec.Struct, frozen=True):
     key: RunKey
     execution: int = 0
     end: EpisodeEnd | None = None
-    spent_usd: Decimal = _ZERO
-    reserved_usd: Decimal = _ZERO
+    spent_usd: Decimal = ZERO
+    reserved_usd: Decimal = ZERO
     fingerprints: tuple[str, ...] = ()
 
 
 class SpendFacts(msgspec.Struct, frozen=True):
     """Money of one purpose, and its calls."""
 
-    ceiling_usd: Decimal = _ZERO
-    reserved_usd: Decimal = _ZERO
-    spent_usd: Decimal = _ZERO
+    ceiling_usd: Decimal = ZERO
+    reserved_usd: Decimal = ZERO
+    spent_usd: Decimal = ZERO
     calls: int = 0
     unsettled: int = 0
 
@@ -83,7 +83,7 @@ class TrialFacts(msgspec.Struct, frozen=True):
     runs: tuple[RunFacts, ...] = ()
     spend: Mapping[Purpose, SpendFacts] = {}
     stops: tuple[StopFacts, ...] = ()
-    overrun_usd: Decimal = _ZERO
+    overrun_usd: Decimal = ZERO
 
 
 class SpendLine(msgspec.Struct, frozen=True):
@@ -273,8 +273,8 @@ def _view(run: RunFacts, seed: int, task: str, environment: TaskEnvironment) -> 
         outcome=unended if end is None else str(end.outcome),
         is_finished=end is not None and end.outcome in FINISHED,
         execution=run.execution,
-        cost_usd=show_usd(run.spent_usd),
-        reserved_usd=show_usd(run.reserved_usd),
+        cost_usd=dump_usd(run.spent_usd),
+        reserved_usd=dump_usd(run.reserved_usd),
         duration_s=None if end is None else end.wall_s,
         denied=() if end is None else end.denied,
         simulated=() if end is None else end.simulated,
@@ -301,12 +301,12 @@ def _with_end(view: RunView, end: EpisodeEnd, environment: TaskEnvironment) -> R
 
 
 def _spend(facts: SpendFacts) -> SpendLine:
-    left = facts.ceiling_usd - facts.spent_usd - facts.reserved_usd
+    left = subtract(facts.ceiling_usd, add(facts.spent_usd, facts.reserved_usd))
     return SpendLine(
-        ceiling_usd=show_usd(facts.ceiling_usd),
-        reserved_usd=show_usd(facts.reserved_usd),
-        spent_usd=show_usd(facts.spent_usd),
-        left_usd=show_usd(max(left, _ZERO)),
+        ceiling_usd=dump_usd(facts.ceiling_usd),
+        reserved_usd=dump_usd(facts.reserved_usd),
+        spent_usd=dump_usd(facts.spent_usd),
+        left_usd=dump_usd(max(left, ZERO)),
         calls=facts.calls,
         unsettled=facts.unsettled,
     )
@@ -324,7 +324,7 @@ def _variants(plan: TrialPlan, runs: Sequence[RunView]) -> Iterator[VariantView]
             planned=len(own),
             finished=sum(run.is_finished for run in own),
             outcomes=Counter(run.outcome for run in own),
-            cost_usd=show_usd(sum((Decimal(run.cost_usd) for run in own), _ZERO)),
+            cost_usd=dump_usd(add(*(Decimal(run.cost_usd) for run in own))),
             duration_s=sum(took) / len(took) if took else None,
             denied=sum(len(run.denied) for run in own),
             simulated=tuple(sorted({tool for run in own for tool in run.simulated})),
@@ -351,7 +351,7 @@ def _notes(facts: TrialFacts, runs: Sequence[RunView]) -> Iterator[str]:
     if again:
         yield f"{again} runs were begun again after an interruption; calls already paid were served"
     if facts.overrun_usd > 0:
-        over = show_usd(facts.overrun_usd)
+        over = dump_usd(facts.overrun_usd)
         yield f"endpoints billed USD {over} more than was reserved for their calls"
     simulated = sorted({tool for run in runs for tool in run.simulated})
     if simulated:

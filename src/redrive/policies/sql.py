@@ -135,7 +135,6 @@ def _loss(number: int, effect: Effect, *, is_whole: bool) -> TableLoss:
 
 def _move(effect: Effect, marks: list[tuple[str, int]], losses: list[TableLoss]) -> None:
     """Follow a transaction: each mark says how many losses there were when it was set."""
-    names = [name for name, _ in marks]
     match effect.act:
         case Act.BEGIN if not marks:
             marks.append(("", len(losses)))
@@ -143,14 +142,18 @@ def _move(effect: Effect, marks: list[tuple[str, int]], losses: list[TableLoss])
             marks.append((effect.name, len(losses)))
         case Act.COMMIT:
             marks.clear()
-        case Act.ROLLBACK if effect.name in names:
-            place = len(names) - 1 - names[::-1].index(effect.name)
+        case Act.ROLLBACK if (place := _find_mark(marks, effect.name)) is not None:
             del losses[marks[place][1] :]
             del marks[place + bool(effect.name) :]
         case Act.ROLLBACK if marks and not effect.name:
             del losses[marks[0][1] :]
             marks.clear()
-        case Act.RELEASE if effect.name in names:
-            del marks[len(names) - 1 - names[::-1].index(effect.name) :]
+        case Act.RELEASE if (place := _find_mark(marks, effect.name)) is not None:
+            del marks[place:]
         case _:
             pass
+
+
+def _find_mark(marks: list[tuple[str, int]], name: str) -> int | None:
+    """Find the place of the last mark with this name."""
+    return next((n for n in reversed(range(len(marks))) if marks[n][0] == name), None)

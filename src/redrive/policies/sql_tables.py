@@ -118,7 +118,6 @@ class Tables:
         return temporary if is_hidden and "." not in name else plain
 
     def _move(self, effect: Effect) -> bool:
-        names = [name for name, _ in self.marks]
         match effect.act:
             case Act.BEGIN:
                 is_first = not self.marks
@@ -138,9 +137,10 @@ class Tables:
                     return True
                 return False
             case _:
-                return self._to_savepoint(effect, names)
+                return self._to_savepoint(effect)
 
-    def _to_savepoint(self, effect: Effect, names: list[str]) -> bool:
+    def _to_savepoint(self, effect: Effect) -> bool:
+        names = [name for name, _ in self.marks]
         if effect.name not in names:
             return False
         place = len(names) - 1 - names[::-1].index(effect.name)

@@ -37,7 +37,7 @@ def find_max_tokens(api: str, body: bytes) -> int | None:
     """Find how many tokens an answer may have at most, all its choices together.
 
     Args:
-        api: `openai.chat`, `openai.responses` or `anthropic.messages`.
+        api: `openai.chat`, `openai.responses` or `anthropic.messages`; any other has no bound.
         body: of the request.
 
     Returns:
@@ -51,7 +51,8 @@ def find_max_tokens(api: str, body: bytes) -> int | None:
     fields: dict[str, list[bytes]] = {}
     for name, value in members:
         fields.setdefault(name, []).append(value)
-    stated = [_read_count(fields[name]) for name in BOUND_FIELDS[api] if _is_stated(fields, name)]
+    names = [name for name in BOUND_FIELDS.get(api, ()) if _is_stated(fields, name)]
+    stated = [_read_count(fields[name]) for name in names]
     known = [count for count in stated if count is not None]
     choices = 1
     if api == CHAT and _is_stated(fields, _COUNT):

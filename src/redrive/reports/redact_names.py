@@ -180,8 +180,9 @@ def judge(value: str, level: Level, *, is_quoted: bool, is_assigned: bool) -> bo
     value = value[:_JUDGED_CHARS]
     if _names_a_secret(value):
         return False
-    if is_quoted or _is_prose(value):
-        return level is Level.PHRASE or not _is_prose(value)
+    is_prose = _is_prose(value)
+    if is_quoted or is_prose:
+        return level is Level.PHRASE or not is_prose
     return is_assigned or not (_CODE.fullmatch(value) or _is_dotted_name(value))
 
 
@@ -198,7 +199,8 @@ def _names_a_secret(value: str) -> bool:
 
 
 def _is_prose(value: str) -> bool:
-    return value.count(" ") > 1 and not any(char.isdigit() for char in value)
+    # Each of many names in one long line asks this of the same 300 characters behind it.
+    return value.count(" ") > 1 and not any(map(str.isdigit, value))
 
 
 def is_pair_in_base64(value: str) -> bool:

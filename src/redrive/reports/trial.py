@@ -14,6 +14,7 @@ from redrive.compare.gate import GateResult
 from redrive.compare.passes import PassRate
 from redrive.compare.trial_document import Cell, GraderReport, GradingReport, VariantGrade
 from redrive.compare.trial_report import RunView, TrialReport
+from redrive.replay.money import add
 from redrive.reports.counts import counted
 from redrive.reports.escape import cut
 from redrive.reports.trial_words import (
@@ -134,7 +135,7 @@ def _cell(runs: Sequence[RunView], grades: Mapping[tuple[str, str, int], Cell]) 
     ends = _attempts(words, "".join(marks) if grades else "")
     if not any(run.execution for run in runs):
         return ends
-    cost = sum((Decimal(run.cost_usd) for run in runs), Decimal(0))
+    cost = add(*(Decimal(run.cost_usd) for run in runs))
     took = [run.duration_s for run in runs if run.duration_s is not None]
     denied = sum(len(run.denied) for run in runs)
     parts = [ends, f"${cost:f}", seconds(sum(took) / len(took)) if took else "-"]

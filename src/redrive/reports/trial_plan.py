@@ -46,6 +46,7 @@ def preview_lines(preview: TrialPreview) -> Iterator[str]:
         yield f"  {_cost(line)}"
     yield f"Time   {_time(preview.time)}"
     yield f"Shows  {_margin(preview)}"
+    yield f"Isolation  {_name(preview.isolation or 'not looked at')} is proven here"
     yield ""
     for variant in preview.variants:
         yield from _variant_lines(variant)

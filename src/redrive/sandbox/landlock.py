@@ -4,14 +4,16 @@ Does not know whether they hold here: callers go through `door`, which has that 
 
 The command sees the host's own tree, of which it can open what it was shown; it has no network at
 all, no `/proc`, no shared memory. Nothing can be shown at another path, and nothing lies in memory:
-its home is a private folder on disk, removed in the end. What the level does not give is refused
-before anything runs, or named in `find_missing`.
+its home is a private folder on disk, removed in the end. Variables, and the working folder, that
+name the home or `/tmp` of the other level get that folder instead. What the level does not give is
+refused before anything runs, or named in `find_missing`.
 
 Source: DESIGN.md §6; landlock(7).
 """
 
 import base64
 import ctypes
+import fcntl
 import json
 import os
 import resource
@@ -19,6 +21,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
@@ -59,6 +62,9 @@ _NET_ABI, _DEVICES_ABI = 4, 5
 _CREATE_RULESET, _ASK_VERSION = 444, 1
 _CHILD = Path(__file__).with_name("landlock_child.py")
 _END_TIMEOUT_S = 5.0
+_PREFIX = "redrive-run-"
+# A folder that is being made is not locked yet; one this old is.
+_LEFT_S = 60.0
 # The process that waits.
 _N_OWN_PROCESSES = 1
 
@@ -237,11 +243,35 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 
 @contextmanager
 def _private_folder() -> Iterator[str]:
-    folder = os.path.realpath(tempfile.mkdtemp(prefix="redrive-run-"))
+    parent = os.path.realpath(tempfile.gettempdir())
+    _sweep(parent)
+    folder = tempfile.mkdtemp(prefix=_PREFIX, dir=parent)
     try:
-        yield folder
+        # Held while it is in use: it tells `_sweep` that this is not left behind.
+        with _locked(folder):
+            yield folder
     finally:
         remove_tree(folder)
+
+
+@contextmanager
+def _locked(folder: str) -> Iterator[None]:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _sweep(parent: str) -> None:
+    """Remove the folders of runs whose redrive was killed before it could."""
+    for folder in Path(parent).glob(f"{_PREFIX}*"):
+        with suppress(OSError, ContainmentError):
+            about = folder.lstat()
+            if about.st_uid == os.geteuid() and time.time() - about.st_ctime > _LEFT_S:
+                with _locked(str(folder)):
+                    remove_tree(str(folder))
 
 
 # --- what this level can give ---------------------------------------------------------------------
@@ -309,10 +339,7 @@ def _place(confinement: Confinement, private: str) -> _Placed:
     environment = {
         "HOME": home,
         "TMPDIR": private,
-        **{
-            name: moved.get(value, value) if name in ("HOME", "TMPDIR") else value
-            for name, value in confinement.environment.items()
-        },
+        **{name: moved.get(value, value) for name, value in confinement.environment.items()},
     }
     writable = (private, home, *(bind.source for bind in confinement.writable))
     shown = (*SYSTEM_FOLDERS, *SYSTEM_FILES, *(bind.source for bind in confinement.readable))

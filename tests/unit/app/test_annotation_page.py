@@ -412,7 +412,7 @@ def split(address: str) -> tuple[str, int, str]:
 def post(address: str, path: str, body: Any, **headers: str) -> int:
     host, port, token = split(address)
     own = {"x-redrive-token": token, "content-type": "application/json"} | _named(headers)
-    connection = http.client.HTTPConnection(host, port, timeout=30)
+    connection = http.client.HTTPConnection(host, port, timeout=60)
     try:
         connection.request("POST", path, json.dumps(body).encode(), own)
         return connection.getresponse().status
@@ -437,7 +437,7 @@ def test_it_listens_on_loopback_alone_and_says_nothing_of_its_maker(tmp_path: Pa
         host, port, token = split(address)
         with pytest.raises(OSError, match=r"refused|unreachable|assign"):
             socket.create_connection(("::1", port), timeout=5)
-        connection = http.client.HTTPConnection(host, port, timeout=30)
+        connection = http.client.HTTPConnection(host, port, timeout=60)
         connection.request("GET", f"/?token={token}")
         answer = connection.getresponse()
         assert answer.status == 200

@@ -506,7 +506,7 @@ INTERRUPTED = """
 
 
 def _wait_for(claim: Callable[[], bool]) -> bool:
-    deadline_s = time.monotonic() + 5
+    deadline_s = time.monotonic() + 60
     while not claim() and time.monotonic() < deadline_s:
         time.sleep(0.05)
     return claim()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from redrive.app.trial_code import load_code
-from redrive.app.trial_describing import WorkflowPlace
+from redrive.app.trial_messages import CodePlace
 from redrive.record.event import Kind
 from redrive.replay.trial_values import DeniedCall, Outcome
 from redrive.sandbox.bubblewrap import probe
@@ -87,7 +87,7 @@ def run(task, context):
 
 def test_the_effect_happens_where_there_is_no_sandbox(bench: Bench, witness: Witness) -> None:
     file = bench.write(_code(witness, SWALLOWS))
-    place = WorkflowPlace("workflow", file=str(file), folder=str(file.parent))
+    place = CodePlace("workflow", file=str(file), folder=str(file.parent))
     tools = load_code(place)[1]
     assert tools["send"](text="x") == ["canary", "file", "network"]
     assert witness.file.exists()

@@ -105,7 +105,7 @@ def test_an_agent_that_runs_in_an_event_loop_of_its_own_is_main() -> None:
     async def agent() -> None:
         tracked.act("read")
         tracked.ask(talk("a"))
-        await asyncio.wait_for(step(), 5)
+        await asyncio.wait_for(step(), 60)
 
     async def step() -> None:
         assert tracked.ask(talk("a", "b")) == "main"

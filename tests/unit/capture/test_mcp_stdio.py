@@ -66,7 +66,7 @@ class Client:
             view = view[os.write(self.to_server, view) :]
 
     def wait_for(self, data: bytes) -> None:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while data not in self.read:
             assert time.monotonic() < deadline, bytes(self.read[-200:])
             time.sleep(0.002)
@@ -76,7 +76,7 @@ class Client:
             os.close(self.to_server)
 
     def end(self) -> bytes:
-        self._reader.join(10)
+        self._reader.join(60)
         return bytes(self.read)
 
 
@@ -94,7 +94,7 @@ def doing(work: Any, *arguments: Any) -> Iterator[None]:
     thread = threading.Thread(target=run)
     thread.start()
     yield
-    thread.join(20)
+    thread.join(60)
     assert not thread.is_alive()
     assert failed == []
 

@@ -123,7 +123,7 @@ def test_leaving_it_ends_open_exchanges_and_the_thread() -> None:
         client.sendall(f"GET /{path}/x HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n".encode())
         accepted, _ = listener.accept()
         assert accepted.recv(9)
-        client.settimeout(5)
+        client.settimeout(60)
     assert client.recv(9) == b""
     assert (backend.only.outcome, backend.only.ends) == (Outcome.CUT, 1)
     assert not any(thread.name == "redrive-proxy" for thread in threading.enumerate())
@@ -139,7 +139,7 @@ def test_a_connected_socket_is_served_from_another_thread() -> None:
         running.serve_connection(theirs)
         path = running.url_for("m").split("/", 3)[3]
         ours.sendall(f"POST /{path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
-        ours.settimeout(5)
+        ours.settimeout(60)
         data = b""
         while not data.endswith(b"{}"):
             data += ours.recv(1 << 16)
@@ -154,7 +154,7 @@ def test_control_routes_can_be_asked_with_the_standard_library() -> None:
     proxy = Proxy(MemoryBackend(), control={"double": double})  # type: ignore[arg-type]
     with ProxyThread(proxy) as running:
         url = running.url_for("redrive") + "/double"
-        with urllib.request.urlopen(url, b"ab", timeout=5) as answer:  # noqa: S310 - loopback
+        with urllib.request.urlopen(url, b"ab", timeout=60) as answer:  # noqa: S310 - loopback
             assert answer.read() == b"abab"
 
 

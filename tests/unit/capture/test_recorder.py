@@ -85,7 +85,7 @@ def test_what_fails_at_the_opening_reaches_who_starts_the_recorder() -> None:
 def test_a_put_returns_while_a_commit_goes_on(recording: Recording) -> None:
     recording.journal.gate.clear()
     recording.recorder.put(notes(64))
-    recording.journal.entered.wait(10)
+    recording.journal.entered.wait(60)
     recording.recorder.put(notes(1, 64))
     assert recording.journal.commits == []
 
@@ -96,7 +96,7 @@ def test_a_full_group_is_committed_at_once_and_holds_at_most_64_events(
     recording.journal.gate.clear()
     for event in notes(64):
         recording.recorder.put((event,))
-    recording.journal.entered.wait(10)
+    recording.journal.entered.wait(60)
     for event in notes(100, 64):
         recording.recorder.put((event,))
     closed(recording)
@@ -117,7 +117,7 @@ def test_an_event_waits_for_others_for_a_moment_only() -> None:
     made.recorder.put(notes(1))
     time.sleep(0.01)
     made.recorder.put(notes(1, 1))
-    assert made.journal.entered.wait(10)
+    assert made.journal.entered.wait(60)
     closed(made)
     assert [len(commit) for commit in made.journal.commits] == [2]
 
@@ -197,7 +197,7 @@ def test_what_waits_behind_a_failed_write_is_lost_and_counted(recording: Recordi
     recording.journal.gate.clear()
     recording.journal.error = refused()
     recording.recorder.put(notes(64))
-    recording.journal.entered.wait(10)
+    recording.journal.entered.wait(60)
     recording.recorder.put(notes(10, 64))
     closed(recording)
     assert recording.journal.events == []

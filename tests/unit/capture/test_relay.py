@@ -203,14 +203,14 @@ def test_each_piece_reaches_the_agent_before_the_next_is_sent() -> None:
     async def handler(talk: Talk) -> None:
         await talk.begin()
         await talk.chunk(b"first")
-        await asyncio.wait_for(seen.wait(), 5)
+        await asyncio.wait_for(seen.wait(), 60)
         await talk.write(b"0\r\n\r\n")
 
     async def run() -> None:
         async with proxying(backend, handler) as (proxy, _):
             reader, writer = await asyncio.open_connection(*authority_of(proxy))
             writer.write(request(proxy))
-            assert (await asyncio.wait_for(reader.readuntil(b"first"), 5)).endswith(b"first")
+            assert (await asyncio.wait_for(reader.readuntil(b"first"), 60)).endswith(b"first")
             assert backend.only.outcome is None
             seen.set()
             await reader.read()
@@ -287,7 +287,7 @@ def test_an_answer_that_is_cut_is_cut_for_the_agent_too(
             reader, writer = await asyncio.open_connection(*authority_of(proxy))
             writer.write(request(proxy, version=version))
             if version == "1.1":
-                raw = await asyncio.wait_for(reader.read(), 5)
+                raw = await asyncio.wait_for(reader.read(), 60)
                 head, _, rest = raw.partition(b"\r\n\r\n")
                 assert body_of(raw) == body
                 assert not rest.endswith(b"0\r\n\r\n"), "no end is made up"
@@ -295,7 +295,7 @@ def test_an_answer_that_is_cut_is_cut_for_the_agent_too(
             else:
                 # The end of the connection would be the end of the body: it has to be an error.
                 with pytest.raises(ConnectionResetError):
-                    await asyncio.wait_for(reader.read(), 5)
+                    await asyncio.wait_for(reader.read(), 60)
             await hang_up(writer)
             assert upstream.n_connections == 1, "nothing is sent again"
 
@@ -374,7 +374,7 @@ def test_an_agent_that_hangs_up_takes_the_upstream_with_it(when: str) -> None:
             else:
                 await until(lambda: upstream.talks)
             await hang_up(writer)
-            await asyncio.wait_for(gone.wait(), 5)
+            await asyncio.wait_for(gone.wait(), 60)
             await until(lambda: backend.only.outcome)
 
     asyncio.run(run())
@@ -617,7 +617,7 @@ def test_interim_answers_and_trailers_are_passed_on(is_plain: bool) -> None:
             writer.write(request(proxy, is_last=not is_plain))
             early = await reader.readuntil(b"\r\n\r\n")
             assert early == b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n"
-            rest = await asyncio.wait_for(reader.readuntil(b"Note: x\r\n\r\n"), 5)
+            rest = await asyncio.wait_for(reader.readuntil(b"Note: x\r\n\r\n"), 60)
             assert rest.endswith(b"4\r\nbody\r\n0\r\nNote: x\r\n\r\n")
             await hang_up(writer)
 
@@ -639,7 +639,7 @@ def test_an_answer_without_a_body_has_none(status: bytes, is_last: bool) -> None
             reader, writer = await asyncio.open_connection(*authority_of(proxy))
             for _ in range(1 if is_last else 2):
                 writer.write(request(proxy, method="GET", body=b"", is_last=is_last))
-                head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)
+                head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 60)
                 assert head.startswith(b"HTTP/1.1 " + status)
                 assert b"chunked" not in head
             await hang_up(writer)
@@ -720,7 +720,7 @@ def test_the_answer_may_come_before_the_requests_end() -> None:
             raw = await ask(proxy, request(proxy, body=b"x" * (8 << 20)))
             assert raw.startswith(b"HTTP/1.1 413 Too Large")
         server.close()
-        await asyncio.wait_for(served.wait(), 5)
+        await asyncio.wait_for(served.wait(), 60)
 
     asyncio.run(run())
     assert backend.only.status == 413

@@ -117,7 +117,7 @@ def test_threads_record_each_their_own_call(session: AgentSession, backend: Fake
 
     @session.tool(effect="pure")
     def double(n: int) -> int:
-        barrier.wait(10)
+        barrier.wait(60)
         return 2 * n
 
     threads = [threading.Thread(target=double, args=(n,)) for n in range(8)]

@@ -17,7 +17,6 @@ from redrive.compare.trial_preview import (
     RecordedRun,
     VariantFacts,
     preview_trial,
-    show_usd,
 )
 from redrive.replay.trial_plan import RunLimits
 from tests.trial_plans import GRADER, HEAD, MODEL, TASKS, WHOLE, plan_of
@@ -146,13 +145,3 @@ def test_another_environment_is_counted_and_nothing_is_attributed(tmp_path: Path
     assert [task.environment.status for task in found.tasks] == ["same", "differs"]
     assert any(note.startswith("1 task in another") for note in found.notes)
     assert isinstance(given.environment, Raw)
-
-
-def test_amounts_have_two_decimals_or_as_many_as_they_need() -> None:
-    assert [show_usd(Decimal(text)) for text in ("0", "1E+2", "0.0000512", "1.50", "2")] == [
-        "0.00",
-        "100.00",
-        "0.0000512",
-        "1.50",
-        "2.00",
-    ]

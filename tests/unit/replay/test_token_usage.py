@@ -53,6 +53,7 @@ def test_the_bound_of_an_answer_is_found(api: str, body: bytes, count: int) -> N
         (CHAT, b'{"max_tokens":16,"n":"2"}'),
         (RESPONSES, b'{"max_tokens":16}'),
         (MESSAGES, b'{"max_output_tokens":16}'),
+        ("", b'{"max_tokens":16}'),
     ],
 )
 def test_what_does_not_hold_is_no_bound(api: str, body: bytes) -> None:

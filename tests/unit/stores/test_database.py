@@ -199,7 +199,7 @@ def test_a_transaction_cannot_hold_another(path: Path) -> None:
 def _hold_the_lock(path: Path, is_held: Signal, is_done: Signal) -> None:
     with opened(path) as store, store.transaction():
         is_held.set()
-        is_done.wait(30)
+        is_done.wait(60)
 
 
 def test_a_second_writer_is_refused_and_told_who_holds_the_lock(filled: Path) -> None:
@@ -208,7 +208,7 @@ def test_a_second_writer_is_refused_and_told_who_holds_the_lock(filled: Path) ->
     other = context.Process(target=_hold_the_lock, args=(filled, is_held, is_done))
     other.start()
     try:
-        assert is_held.wait(30)
+        assert is_held.wait(60)
         with opened(filled, busy_timeout_ms=50) as store:
             assert len(list(store.sessions())) == 3, "reading goes on"
             with pytest.raises(StoreError, match="is locked by another process") as caught:
@@ -217,7 +217,7 @@ def test_a_second_writer_is_refused_and_told_who_holds_the_lock(filled: Path) ->
             assert f"pid {other.pid}" in caught.value.message
     finally:
         is_done.set()
-        other.join(30)
+        other.join(60)
     with opened(filled) as store:
         put_bytes(store, b"more")
 

@@ -1,0 +1,158 @@
+"""The verb `trial`: plan a trial, run it, go on with it, and report it."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+from redrive import canonical
+from redrive.app.trial_plan import PlanChanges, read_plan
+from redrive.cli import output
+from redrive.cli.exits import Exit, worst
+from redrive.cli.options import json_option, opened_store
+from redrive.compare.trial_preview import JudgingBound, TrialPreview
+from redrive.compare.trial_report import TrialReport
+from redrive.replay.trial_plan import PlannedWorkflow, TrialPlan
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+_Document = TypeVar("_Document", TrialPreview, TrialReport)
+
+
+@click.group("trial")
+def trial_verb() -> None:
+    """Re-run tasks under new workflow versions, in the sandbox, under a ceiling."""
+
+
+def plan_options(command: _Command) -> _Command:
+    """Add what a command line may say beside the plan's file."""
+    for option in (
+        click.option(
+            "--gate", metavar="TEXT", help='Such as "challenger within 0.05 of incumbent".'
+        ),
+        click.option("--simulate", multiple=True, metavar="ID", help="Let its simulator stand in."),
+        click.option("--no-workspace", is_flag=True, help="Recorded tasks may have no workspace."),
+        click.argument("plan", metavar="PLAN"),
+    ):
+        command = option(command)
+    return command
+
+
+def report_options(command: _Command) -> _Command:
+    """Add the forms in which a report is written."""
+    for option in (
+        json_option,
+        click.option("--junit", metavar="FILE", help="Write the report as JUnit XML."),
+        click.option("--html", metavar="FILE", help="Write the report as one HTML file."),
+    ):
+        command = option(command)
+    return command
+
+
+def load_plan(store: str | None, options: dict[str, Any]) -> TrialPlan:
+    """Read the plan that a command line names; workflows are loaded in the sandbox."""
+    from redrive.app.trial_workspace import digest_workspace  # late: archives, git
+
+    changes = PlanChanges(
+        gate=options["gate"],
+        simulate=options["simulate"],
+        is_without_workspace=options["no_workspace"],
+    )
+    return read_plan(
+        Path(options["plan"]),
+        partial(opened_store, store),
+        load_workflow=_load_workflow,
+        digest_workspace=digest_workspace,
+        changes=changes,
+    )
+
+
+def _load_workflow(source: str, folder: Path) -> PlannedWorkflow:
+    from redrive.app.trial_loading import load_workflow  # late: it starts the sandbox
+
+    return load_workflow(source, folder).planned
+
+
+@trial_verb.command("plan")
+@plan_options
+@json_option
+@click.pass_obj
+def plan_verb(store: str | None, /, **options: Any) -> int:
+    """Say what a trial will be: runs, calls, costs, time. Nothing is started."""
+    from redrive.app.trial_preview import preview_plan
+    from redrive.reports.trial_plan import preview_lines
+    from redrive.sandbox.door import find_level  # late: it starts the sandbox
+
+    plan = load_plan(store, options)
+    judging = _judging(plan)
+    found = preview_plan(
+        plan, partial(opened_store, store), level=find_level().name, judging=judging
+    )
+    preview = redacted(found)
+    if options["as_json"]:
+        output.write_json(preview)
+    else:
+        output.write_lines(preview_lines(preview))
+    return Exit.DONE if preview.is_eligible else Exit.INELIGIBLE
+
+
+def _judging(plan: TrialPlan) -> JudgingBound:
+    return JudgingBound()
+
+
+@trial_verb.command("report")
+@click.argument("trial", metavar="PLAN|TRIAL")
+@report_options
+@click.pass_obj
+def report_verb(store: str | None, /, **options: Any) -> int:
+    """Report a stored trial, as far as it came: by its id, or the newest one of a plan."""
+    from redrive.app.trial_reporting import find_trial, report_stored
+
+    with opened_store(store) as opened:
+        row = find_trial(opened, options["trial"])
+        report = report_stored(opened, row)
+    show_report(report, options)
+    return exit_code(report)
+
+
+def show_report(report: TrialReport, options: dict[str, Any]) -> None:
+    """Write a report in each form asked for; `run`, `resume` and `report` show the same."""
+    from redrive.cli.verbs.policy import write_file
+    from redrive.reports.trial import trial_lines
+
+    shown = redacted(report)
+    if options["html"]:
+        from redrive.reports.trial_html import trial_page
+
+        write_file(options["html"], trial_page(shown).encode())
+    if options["junit"]:
+        from redrive.reports.trial_junit import trial_junit
+
+        write_file(options["junit"], trial_junit(shown))
+    if options["as_json"]:
+        output.write_json(shown)
+    else:
+        output.write_lines(trial_lines(shown))
+
+
+def redacted(document: _Document) -> _Document:
+    """Mask secrets in a document before anything is cut from it: half a secret is one too."""
+    data = output.redactor().json(canonical.encode(document))
+    return msgspec.convert(canonical.decode_value(data), type(document))
+
+
+def exit_code(report: TrialReport) -> Exit:
+    """Give the exit code of a trial: a ceiling above what is inconclusive, above a failed gate."""
+    codes = [Exit.DONE]
+    if any(stop.purpose is not None for stop in report.stopped):
+        codes.append(Exit.CEILING)
+    elif not report.is_complete:
+        codes.append(Exit.OPEN)
+    gate = None if report.grading is None else report.grading.gate
+    if gate is not None:
+        codes.append(
+            {"passed": Exit.DONE, "failed": Exit.FINDING, "inconclusive": Exit.OPEN}[gate.status]
+        )
+    return worst(codes)

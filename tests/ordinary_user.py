@@ -1,0 +1,76 @@
+"""Lets a test that runs as root try the same as an ordinary user, in a process of its own."""
+
+import os
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+import redrive
+
+USER = 65534
+_ROOT = Path(__file__).resolve().parent.parent
+_SYSTEM_PYTHON = "/usr/bin/python3"
+_ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+@cache
+def find_command() -> tuple[tuple[str, ...], dict[str, str]] | None:
+    """Find how an ordinary user runs a Python that can import redrive and these tests.
+
+    Root's own interpreter often lies where nobody else may look; the system's does if it is of the
+    same version, as it then loads the same packages.
+
+    Returns:
+        Words in front of an interpreter's options, and its environment; `None` where there is none.
+    """
+    if os.geteuid() != 0:
+        return None
+    packages = (
+        str(_ROOT),
+        str(Path(redrive.__file__).parent.parent),
+        sysconfig.get_path("platlib"),
+    )
+    environment = _ENVIRONMENT | {"PYTHONPATH": os.pathsep.join(packages)}
+    for python in (sys.executable, _SYSTEM_PYTHON):
+        words = (python, "-W", "ignore")
+        check = "import sys, redrive.sandbox.door, tests; print(sys.version_info[:2])"
+        done = _run((*words, "-c", check), environment)
+        if done is not None and done.stdout.strip() == str(sys.version_info[:2]).encode():
+            return words, environment
+    return None
+
+
+def run_as_ordinary_user(words: Sequence[str], timeout_s: float = 120.0) -> bytes:
+    """Run a Python with these options as an ordinary user, and give what it prints.
+
+    Raises:
+        AssertionError: it fails; with what it said.
+    """
+    found = find_command()
+    assert found is not None
+    done = _run((*found[0], *words), found[1], timeout_s)
+    assert done is not None
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout
+
+
+def _run(
+    command: Sequence[str], environment: dict[str, str], timeout_s: float = 30.0
+) -> "subprocess.CompletedProcess[bytes] | None":
+    try:
+        return subprocess.run(
+            command,
+            cwd=_ROOT,
+            env=environment,
+            user=USER,
+            group=USER,
+            extra_groups=(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=timeout_s,
+        )
+    except OSError:
+        return None
