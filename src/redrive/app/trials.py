@@ -36,6 +36,7 @@ from redrive.app.trial_workspace import digest_workspace
 from redrive.audit.eligibility import EligibleWorkflow, check_simulate, load
 from redrive.errors import ContainmentError, UsageError
 from redrive.replay.ledger import fold
+from redrive.replay.plan_document import dump_plan
 from redrive.replay.trial_plan import PlannedWorkflow, TrialPlan
 from redrive.replay.trial_values import Purpose, TrialTask
 from redrive.sandbox.door import find_level
@@ -116,8 +117,7 @@ def run_trial(
         UsageError: an earlier trial of this plan is not finished.
     """
     _refuse_unfinished(judged.plan, store)
-    document = msgspec.json.encode(judged.plan)
-    with TrialLedger.begin(store, judged.plan, document) as ledger:
+    with TrialLedger.begin(store, judged.plan, dump_plan(judged.plan)) as ledger:
         return _drive(judged, ledger, store, caller, tell=tell, stop=stop)
 
 
