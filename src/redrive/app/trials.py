@@ -13,6 +13,7 @@ from contextlib import closing
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from redrive.app.trial_episode import run_episode
 from redrive.app.trial_executor import LocalExecutor
@@ -88,7 +89,10 @@ def judge_plan(
         raise ContainmentError("no sandbox is proven here: nothing is run", hint="redrive doctor")
 
     def planned(source: str, folder: Path) -> PlannedWorkflow:
-        return load_workflow(source, folder, level).planned
+        loaded = load_workflow(source, folder, level)
+        if not loaded.place.file:
+            return loaded.planned
+        return replace(loaded.planned, place=f"{loaded.place.file}:{loaded.place.name}")
 
     plan = read_plan(
         path,
@@ -110,13 +114,15 @@ def run_trial(
     *,
     tell: Tell,
     stop: threading.Event | None = None,
+    is_again: bool = False,
 ) -> TrialEnd:
     """Begin a trial and run it.
 
     Raises:
-        UsageError: an earlier trial of this plan is not finished.
+        UsageError: an earlier trial of this plan is not finished, and `is_again` is not said.
     """
-    _refuse_unfinished(judged.plan, store)
+    if not is_again:
+        _refuse_unfinished(judged.plan, store)
     with TrialLedger.begin(store, judged.plan, dump_plan(judged.plan)) as ledger:
         return _drive(judged, ledger, store, caller, tell=tell, stop=stop)
 
@@ -174,7 +180,7 @@ def _refuse_unfinished(plan: TrialPlan, store: Path) -> None:
     if left:
         raise UsageError(
             f"trial {trial_id} of this plan has {len(left)} unfinished runs",
-            hint="redrive trial resume PLAN goes on with it and pays nothing twice",
+            hint="redrive trial resume goes on with it and pays nothing twice; --again begins anew",
         )
 
 

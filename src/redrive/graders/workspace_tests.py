@@ -6,6 +6,7 @@ reaches nothing.
 
 import msgspec
 
+from redrive.errors import RecordError
 from redrive.graders.options import check_timeout, read_options, wrong
 from redrive.graders.outputs import Mark, grade_of, mark_of, one_line
 from redrive.grading import (
@@ -51,15 +52,17 @@ class TestsGrader:
         return grade_of(group, [(one, self._mark(one, context)) for one in group.episodes])
 
     def _mark(self, episode: GradedEpisode, context: GradeContext) -> Mark:
-        end = context.run(
-            SandboxJob(
-                command=self._options.command,
-                workspace=episode,
-                overlay=self._overlay,
-                timeout_s=self._options.timeout_s,
-                memory_bytes=self._options.memory_mib * _MIB,
-            )
+        job = SandboxJob(
+            command=self._options.command,
+            workspace=episode,
+            overlay=self._overlay,
+            timeout_s=self._options.timeout_s,
+            memory_bytes=self._options.memory_mib * _MIB,
         )
+        try:
+            end = context.run(job)
+        except RecordError as error:  # nothing ran, so nothing failed
+            return Mark(None, reason=one_line(error.message))
         how = end.fault or f"exit {end.exit_code}"
         tail = one_line(_tail(end))
         return mark_of(is_passed=end.exit_code == 0, reason=f"{how}: {tail}" if tail else how)
