@@ -99,7 +99,10 @@ def plan_verb(store: str | None, /, **options: Any) -> int:
 
 
 def _judging(plan: TrialPlan) -> JudgingBound:
-    return JudgingBound()
+    from redrive.app.trial_grading import judge_bound_usd, judge_calls, open_graders
+
+    graders = open_graders(plan, Path(plan.folder))
+    return JudgingBound(judge_calls(plan, graders), judge_bound_usd(plan, graders))
 
 
 @trial_verb.command("report")
