@@ -36,9 +36,9 @@ def find_command() -> tuple[tuple[str, ...], dict[str, str]] | None:
     environment = _ENVIRONMENT | {"PYTHONPATH": os.pathsep.join(packages)}
     for python in (sys.executable, _SYSTEM_PYTHON):
         words = (python, "-W", "ignore")
-        check = "import sys, redrive.sandbox.door, tests; print(sys.version_info[:2])"
+        check = "import sys, redrive.sandbox.door, tests; print(tuple(sys.version_info[:2]))"
         done = _run((*words, "-c", check), environment)
-        if done is not None and done.stdout.strip() == str(sys.version_info[:2]).encode():
+        if done is not None and done.stdout.strip() == str(tuple(sys.version_info[:2])).encode():
             return words, environment
     return None
 

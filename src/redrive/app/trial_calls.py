@@ -19,7 +19,7 @@ from msgspec import Raw
 from redrive import canonical
 from redrive.app.trial_messages import CallTold
 from redrive.app.trial_state import RunState
-from redrive.audit.effects import Effect
+from redrive.audit.effects import Effect, parse_effect
 from redrive.audit.eligibility import EligibleWorkflow
 from redrive.audit.workflow import ToolSpec
 from redrive.capture.ports import CallObserver
@@ -66,7 +66,12 @@ class ToolDesk:
         runner: ToolRunner,
         backend: Callable[[], RecordingBackend],
     ) -> None:
-        self._tools = dict(eligible.tools)
+        # Whoever made the workflow eligible: a function that is unsafe is not held here.
+        self._tools = {
+            name: tool
+            for name, tool in eligible.tools.items()
+            if tool.id in eligible.simulated or parse_effect(tool.effect) is not Effect.UNSAFE
+        }
         self._simulated = eligible.simulated
         self._state = state
         self._runner = runner
@@ -131,7 +136,11 @@ class ToolDesk:
     ) -> CallTold:
         tool = self._tools[name]
         begin = partial(
-            self._backend().begin_call, name, tool.effect, arguments, is_unsafe=_is_unsafe(tool)
+            self._backend().begin_call,
+            name,
+            tool.effect,
+            arguments,
+            is_unsafe=parse_effect(tool.effect) is Effect.UNSAFE,
         )
         observer = await asyncio.to_thread(at, begin)
         ran = await self._runner.run(tool, given)
@@ -151,8 +160,3 @@ class ToolDesk:
         if tool.id in self._simulated:
             self._state.simulate(tool.id)
             self._backend().note(SIMULATED, {"tool": tool.id})
-
-
-def _is_unsafe(tool: ToolSpec) -> bool:
-    """Say whether a tool may change something; its call is then durable before it runs."""
-    return tool.effect == Effect.UNSAFE.value

@@ -29,6 +29,7 @@ from redrive.app.trial_messages import (
     HelloAsked,
     cut_text,
     dump_message,
+    dump_value,
 )
 from redrive.capture.interception import ALL_SOURCES, intercept
 from redrive.capture.json_values import type_name
@@ -85,9 +86,9 @@ def _run(setup: ChildSetup, context: RunContext) -> EndAsked:
 
 def _dump_output(output: Any, most_bytes: int) -> bytes:
     try:
-        data = canonical.encode(output)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise TypeError(f"what the workflow gives back has no JSON form: {error}") from error
+        data = dump_value(output)
+    except TypeError as error:
+        raise TypeError(f"what the workflow gives back: {error}") from error
     if len(data) > most_bytes:
         raise OverflowError(f"what the workflow gives back is {len(data)} bytes long")
     return data

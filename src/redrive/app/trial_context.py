@@ -20,6 +20,7 @@ from redrive.app.trial_messages import (
     ChildSetup,
     dump_message,
     dump_place,
+    dump_value,
     parse_message,
 )
 from redrive.capture.clock import Clock
@@ -82,7 +83,7 @@ class RunContext:
             number=number,
             capability=self._setup.tools.get(tool, ""),
             tool=tool,
-            arguments=canonical.encode(dict(arguments)),
+            arguments=dump_value(dict(arguments)),
         )
         told = parse_message(self._line.ask(CALL, dump_message(asked)), CallTold)
         if told.denied is not None:
@@ -131,7 +132,7 @@ class RunContext:
 
     def derive(self, function: str, version: str, inputs: Sequence[Any], value: Any) -> Any:
         """Note that a value was computed from others, and give it back."""
-        told = Raw(canonical.encode(list(inputs)))
+        told = Raw(dump_value(list(inputs)))
         return self._backend.derive(function, function, version, told, lambda: value)
 
     def _named(self, model: str | None) -> str:

@@ -9,11 +9,13 @@ Source: DESIGN.md §6; `redrive.capture.remote_wire`.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import Meta, Raw
 
+from redrive import canonical
+from redrive.capture.json_values import UNREPRESENTABLE_KEY, comparable
 from redrive.capture.remote_wire import Asked, Place
 from redrive.errors import UsageError
 
@@ -175,6 +177,25 @@ def dump_frame(message: msgspec.Struct) -> bytes:
     """Write a message as a frame."""
     data = dump_message(message)
     return len(data).to_bytes(FRAME_HEAD_BYTES, "big") + data
+
+
+def dump_value(value: Any) -> bytes:
+    """Write a value of a user's code as JSON: tuples as lists, data classes as objects.
+
+    Raises:
+        TypeError: a part of it has no JSON form; its type is named.
+    """
+    told = comparable(value)
+    stack = [told]
+    while stack:
+        part = stack.pop()
+        if isinstance(part, dict):
+            if part.keys() == {UNREPRESENTABLE_KEY}:
+                raise TypeError(f"{part[UNREPRESENTABLE_KEY]} has no JSON form")
+            stack += part.values()
+        elif isinstance(part, list):
+            stack += part
+    return canonical.encode(told)
 
 
 def dump_place(place: Place) -> str:

@@ -16,7 +16,8 @@ from redrive.sandbox.confinement import ConfinedResult
 _SHOWN_CHARS = 500
 # A workflow that runs into its own limits says so itself, as far as it can.
 _LIMIT_ERRORS = ("MemoryError", "OverflowError")
-_LIMIT_SIGNALS = (signal.SIGXCPU, signal.SIGXFSZ)
+# The kernel ends with 9 what is over its processor time, or takes memory that is not there.
+_LIMIT_SIGNALS = (signal.SIGXCPU, signal.SIGXFSZ, signal.SIGKILL)
 _UNFINISHED = (Outcome.CANCELLED, Outcome.CEILING)
 
 

@@ -25,6 +25,7 @@ from redrive.app.trial_messages import (
     WorkerTold,
     cut_text,
     dump_frame,
+    dump_value,
 )
 from redrive.capture.json_values import type_name
 from redrive.capture.tools import text_of
@@ -114,9 +115,9 @@ class _Tools:
 
     def _dump(self, value: Any) -> bytes:
         try:
-            data = canonical.encode(value)
-        except (TypeError, ValueError, RecursionError) as error:
-            raise TypeError(f"the result, {type_name(type(value))}, has no JSON form") from error
+            data = dump_value(value)
+        except TypeError as error:
+            raise TypeError(f"the result: {error}") from error
         if len(data) > self._most_bytes:
             raise OverflowError(f"the result is {len(data)} bytes long: at most {self._most_bytes}")
         return data

@@ -1,6 +1,5 @@
 """The page in a real browser: hostile text does nothing, a wide matrix scrolls inside its box."""
 
-
 import pytest
 
 from redrive.reports.trial_html import trial_page
