@@ -101,7 +101,8 @@ def _variant_lines(variant: VariantPreview) -> Iterator[str]:
         yield f"{head}: INELIGIBLE, nothing of this plan runs"
     for refusal in variant.refusals:
         chain = " → ".join(map(_name, refusal.chain))
-        yield f"  {_name(refusal.tool)} ({_name(refusal.effect)}): {cut(refusal.reason, _TEXT_CHARS)}"
+        what = f"{_name(refusal.tool)} ({_name(refusal.effect)})"
+        yield f"  {what}: {cut(refusal.reason, _TEXT_CHARS)}"
         yield f"    reached by {chain}"
     if variant.simulated:
         yield f"  simulated: {', '.join(map(_name, variant.simulated))}"

@@ -22,6 +22,7 @@ from redrive.stores.locate import find_cwd, find_home, locate_store
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _Document = TypeVar("_Document", TrialPreview, TrialReport)
+_GATES = {"passed": Exit.DONE, "failed": Exit.FINDING, "inconclusive": Exit.OPEN}
 
 
 @click.group("trial")
@@ -106,6 +107,7 @@ def plan_verb(store: str | None, /, **options: Any) -> int:
 
 
 def _judging(plan: TrialPlan) -> JudgingBound:
+    """Say what the plan's graders may ask; each of their options is checked by that."""
     from redrive.app.trial_grading import judge_bound_usd, judge_calls, open_graders
 
     graders = open_graders(plan, Path(plan.folder))
@@ -219,7 +221,7 @@ def exit_code(report: TrialReport) -> Exit:
         codes.append(Exit.OPEN)
     gate = None if report.grading is None else report.grading.gate
     if gate is not None:
-        codes.append(
-            {"passed": Exit.DONE, "failed": Exit.FINDING, "inconclusive": Exit.OPEN}[gate.status]
-        )
+        codes.append(_GATES[gate.status])
+    elif report.gate:  # nothing was graded yet: it is neither passed nor failed
+        codes.append(Exit.OPEN)
     return worst(codes)
