@@ -262,6 +262,16 @@ def test_an_mcp_server_is_listed_with_its_declared_effects(tmp_path: Path, level
     assert found["mcp__files__remove"].hints == {"readOnlyHint": True, "title": "Remove"}
 
 
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_server_of_the_real_sdk_is_listed(level: str) -> None:
+    folder = Path(__file__).parents[2] / "mcp_sdk"
+    server = McpSpec("sdk", (sys.executable, "server.py"))
+    listed = list_server(server, CodePlace("x", folder=str(folder)), level, caller=os.environ)
+    add = next(tool for tool in listed if tool.name == "add")
+    assert add.hints == {"readOnlyHint": True, "idempotentHint": True}
+    assert b'"integer"' in bytes(add.parameters)
+
+
 @needs_sandbox
 @pytest.mark.parametrize(
     ("mode", "said"),
