@@ -19,10 +19,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
+from msgspec.structs import replace
 
 from redrive import canonical
 from redrive.app.trial_context import upstream_of
 from redrive.app.trial_messages import PLACE_HEADER, parse_message
+from redrive.app.trial_models import prepare_body
 from redrive.app.trial_ports import Account, CeilingReached, Charge, OpenedModel
 from redrive.app.trial_state import RunState
 from redrive.capture.exchanges import MAX_ANSWER_BYTES, find_api
@@ -47,6 +49,7 @@ CREDENTIALS = frozenset(("authorization", "proxy-authorization", "x-api-key", "a
 IDEMPOTENCY_KEY = "idempotency-key"
 _PATHS = frozenset(("/chat/completions", "/responses", "/messages"))
 _VERSION = "/v1"
+_FIRST_ERROR = 400
 _JSON: Headers = (("content-type", "application/json"),)
 
 Seams = Callable[[], tuple[RecordingBackend, RemoteServing]]
@@ -106,13 +109,19 @@ class ModelGate:
             return self._refuse(model, request, place, reason)
         if not self._state.count_model():
             return self._serve(request, place, _error(429, "limit", "no more model calls"))
+        api = find_api(request.method, request.url) or ""
+        body, added = prepare_body(model, api, request.body)
+        request = replace(request, body=body, added=(*request.added, *added))
         try:
             charge = self._account.reserve(model.plan, request)
         except CeilingReached as ceiling:
             self._state.refuse(RunOutcome.CEILING, str(ceiling) or "a ceiling was reached")
             return self._serve(request, place, _error(402, "ceiling", "the trial's ceiling"))
         if isinstance(charge, ServedAnswer):
-            self._state.note("answers that were paid for before an interruption were used again")
+            if charge.status < _FIRST_ERROR:
+                self._state.note(
+                    "answers that were paid for before an interruption were used again"
+                )
             return self._serve(request, place, charge)
         settling = _Settling(charge, self._open)
         if model.answer is not None:
@@ -120,7 +129,7 @@ class ModelGate:
         with settling.undone():
             observer = self._sent(request, place)
         headers = (*model.headers, (IDEMPOTENCY_KEY, charge.idempotency_key))
-        return Passing(_Metered(observer, settling), headers=headers, dropped=CREDENTIALS)
+        return Passing(_Metered(observer, settling), body, headers, CREDENTIALS)
 
     def _answer(
         self,
