@@ -101,7 +101,7 @@ class _Endpoint:
             if known is None:
                 known = self._answers[key] = _completion(body)
                 self._bill(key, known["usage"])
-            delay_s = self._dice.uniform(0, self._delay_ms) / 1000
+            delay_s = self._dice.uniform(self._delay_ms / 2, self._delay_ms) / 1000
         time.sleep(delay_s)
         return known
 

@@ -31,10 +31,9 @@ from redrive.sandbox.confinement import (
     Limits,
     lies_in,
 )
-from redrive.sandbox.door import run_at
+from redrive.sandbox.door import BUBBLEWRAP, run_at
 
 WORKSPACE = "/workspace"
-BUBBLEWRAP = "bubblewrap"
 PROXY_PORT = 42118
 SLACK_S = 5.0
 """What a sandbox may outlast its run, which ends it itself before that."""

@@ -32,7 +32,7 @@ from redrive.app.trial_workers import Workers
 from redrive.errors import ContainmentError
 from redrive.replay.trial_values import EpisodeEnd, Outcome
 from redrive.sandbox.disk import DiskBudget, DiskWatch
-from redrive.sandbox.door import find_level
+from redrive.sandbox.door import NO_LEVEL_HINT, find_level
 
 _CHILD = "redrive.app.trial_child"
 _MAX_THREADS = 512
@@ -50,13 +50,13 @@ def run_episode(job: EpisodeJob, account: Account, stop: threading.Event) -> Epi
         UsageError: the workflow's code or the workspace cannot be read, or changed since the plan.
         StoreError: the episode cannot be stored.
     """
-    level = find_level().name
-    if level == "none":
-        raise ContainmentError("nothing is run: no sandbox is proven here")
+    level = find_level()
+    if not level.is_proven:
+        raise ContainmentError(f"nothing is run: {level.reason}", hint=NO_LEVEL_HINT)
     started_s = time.monotonic()
-    with open_place(job, level) as place:
+    with open_place(job, level.name) as place:
         state = RunState(job.limits)
-        session = EpisodeSession(job, level, state.note)
+        session = EpisodeSession(job, level.name, state.note)
         try:
             run = _Run(job, account, stop, place, state, session)
             asyncio.run(run.to_end())

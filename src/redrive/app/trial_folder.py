@@ -15,12 +15,13 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from redrive.app.trial_code_digest import digest_code, find_place
-from redrive.app.trial_confinement import BUBBLEWRAP, RunPlace, find_hidden
+from redrive.app.trial_confinement import RunPlace, find_hidden
 from redrive.app.trial_messages import CodePlace
 from redrive.app.trial_ports import EpisodeJob
 from redrive.app.trial_workspace import copy_workspace
 from redrive.errors import UsageError
 from redrive.sandbox.disk import remove_tree
+from redrive.sandbox.door import BUBBLEWRAP
 
 MAX_CODE_FILES = 5000
 MAX_CODE_BYTES = 128 * 1024 * 1024

@@ -23,6 +23,7 @@ import msgspec
 from redrive import canonical
 from redrive.app.trial_context import upstream_of
 from redrive.app.trial_messages import PLACE_HEADER, parse_message
+from redrive.app.trial_models import prepare_request
 from redrive.app.trial_ports import Account, CeilingReached, Charge, OpenedModel
 from redrive.app.trial_state import RunState
 from redrive.capture.exchanges import MAX_ANSWER_BYTES, find_api
@@ -106,6 +107,7 @@ class ModelGate:
             return self._refuse(model, request, place, reason)
         if not self._state.count_model():
             return self._serve(request, place, _error(429, "limit", "no more model calls"))
+        request = prepare_request(model, request)
         try:
             charge = self._account.reserve(model.plan, request)
         except CeilingReached as ceiling:
@@ -120,7 +122,7 @@ class ModelGate:
         with settling.undone():
             observer = self._sent(request, place)
         headers = (*model.headers, (IDEMPOTENCY_KEY, charge.idempotency_key))
-        return Passing(_Metered(observer, settling), headers=headers, dropped=CREDENTIALS)
+        return Passing(_Metered(observer, settling), request.body, headers, CREDENTIALS)
 
     def _answer(
         self,

@@ -18,7 +18,9 @@ import msgspec
 from msgspec.structs import replace
 
 from redrive.app.agent_folders import find_folders, is_of_system
-from redrive.app.trial_grading_files import overlay, size_bytes, unpack
+from redrive.app.trial_collecting import REMOVED
+from redrive.app.trial_grading_files import overlay, restore, size_bytes, unpack
+from redrive.app.trial_tree import FILE
 from redrive.app.trial_workspace import copy_workspace
 from redrive.errors import RecordError, UsageError, quote
 from redrive.grading import GradedEpisode, JobEnd, SandboxJob
@@ -133,17 +135,40 @@ def run_job(
 
 def _lay_out(episode: GradedEpisode | None, workspaces: Workspaces, folder: Path) -> None:
     """Make the folder of an episode's workspace; `None` for an empty one."""
+    before = None if episode is None else workspaces.before
     archive = None if episode is None else workspaces.open_collected(episode)
-    if archive is not None:
-        with archive:
-            unpack(archive, folder)
-    elif episode is not None and workspaces.before is not None:
-        before = workspaces.before
-        found = copy_workspace(folder, before.path, before.kind, before.commit)
-        if found != before.digest:
-            raise RecordError("the task's workspace is not what its runs started from")
-    else:
+    if archive is None and before is None:
         folder.mkdir(mode=0o700)
+    if archive is None and before is not None:
+        _copy(before, folder)
+    if archive is None or episode is None:
+        return
+    with archive:
+        unpack(archive, folder)
+    if before is not None and episode.end.notes:  # something may have been too large to collect
+        whole = folder.with_name(f"{folder.name}-before")
+        _copy(before, whole)
+        removed = {file.path for file in episode.end.files if file.kind == REMOVED}
+        restore(whole, folder, removed)
+        remove_tree(str(whole))
+    _check_whole(episode, folder)
+
+
+def _copy(before: Workspace, folder: Path) -> None:
+    found = copy_workspace(folder, before.path, before.kind, before.commit)
+    if found != before.digest:
+        raise RecordError("the task's workspace is not what its runs started from")
+
+
+def _check_whole(episode: GradedEpisode, folder: Path) -> None:
+    """Hold that every file is there that the run added or changed.
+
+    Raises:
+        RecordError: one was too large to collect: tests would fail for its lack.
+    """
+    for file in episode.end.files:
+        if file.kind == FILE and not (folder / file.path).is_file():
+            raise RecordError(f"the run's {quote(file.path)} was too large to be collected")
 
 
 def _copy_code(path: Path, target: Path) -> None:

@@ -8,6 +8,7 @@ Source: DESIGN.md §6, §8.
 """
 
 import threading
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
@@ -26,7 +27,7 @@ from redrive.app.trial_grading import (
     group_of,
     open_graders,
 )
-from redrive.app.trial_ledger import TrialLedger
+from redrive.app.trial_ledger import TrialLedger, grade_subject
 from redrive.app.trial_loading import load_workflow
 from redrive.app.trial_models import fresh_models, open_models
 from redrive.app.trial_plan import NO_CHANGES, PlanChanges, read_plan
@@ -235,7 +236,10 @@ class _Grading:
         plan, ledger = self._judged.plan, self._ledger.ledger
         ends = {key: run.end for key, run in ledger.runs.merged().items() if run.end is not None}
         done = [one.name for one in plan.graders if ledger.grades.find((task.task_id, one.name))]
-        fresh = fresh_models(self._models, self._numbers[task.task_id])
+        answered = Counter[str]()
+        for grader in plan.graders:
+            answered.update(self._ledger.n_settled(grade_subject(task.task_id, grader.name)))
+        fresh = fresh_models(self._models, self._numbers[task.task_id], answered)
         with closing(open_store(self._store, create=False)) as opened:
             means = GradingMeans(
                 seed=plan.seed,

@@ -23,7 +23,7 @@ _MIB = 1024 * 1024
 _TAIL_CHARS = 280
 
 
-class TestsOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SuiteOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Options.
 
     Attributes:
@@ -40,10 +40,10 @@ class TestsOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory_mib: int = 4096
 
 
-class TestsGrader:
+class SuiteGrader:
     """Runs one command for each episode."""
 
-    def __init__(self, options: TestsOptions, overlay: str) -> None:
+    def __init__(self, options: SuiteOptions, overlay: str) -> None:
         self._options = options
         self._overlay = overlay
 
@@ -74,21 +74,21 @@ def _tail(end: JobEnd) -> str:
     return " ".join(text.split())[-_TAIL_CHARS:]
 
 
-def open_grader(setup: GraderSetup) -> TestsGrader:
+def open_grader(setup: GraderSetup) -> SuiteGrader:
     """Open `tests`.
 
     Raises:
         UsageError: an option is wrong, the command is empty, or there is no such folder.
     """
-    options = read_options(setup.spec, TestsOptions)
+    options = read_options(setup.spec, SuiteOptions)
     check_timeout(setup.spec, options.timeout_s)
     if not options.command or not options.command[0] or any("\0" in w for w in options.command):
         raise wrong(setup.spec, "command is empty", 'command = ["{python}", "-m", "pytest"]')
     if options.memory_mib < 64:
         raise wrong(setup.spec, "memory_mib is at least 64")
     if not options.files:
-        return TestsGrader(options, "")
+        return SuiteGrader(options, "")
     folder = (setup.base / options.files).absolute()
     if not folder.is_dir():
         raise wrong(setup.spec, f"no such folder: {options.files!r}")
-    return TestsGrader(options, str(folder))
+    return SuiteGrader(options, str(folder))

@@ -9,13 +9,13 @@ from typing import BinaryIO
 import pytest
 
 from redrive.app import trial_grading_sandbox
-from redrive.app.trial_grading_sandbox import Workspaces, run_job
+from redrive.app.trial_grading_sandbox import Workspaces, _lay_out, run_job
 from redrive.app.trial_workspace import digest_workspace
 from redrive.errors import ContainmentError, RecordError, UsageError
 from redrive.graders.callable import open_grader as open_callable
 from redrive.graders.workspace_tests import open_grader as open_tests
 from redrive.grading import GradedEpisode, GradeGroup, JobEnd, SandboxJob
-from redrive.replay.trial_values import Workspace
+from redrive.replay.trial_values import OutputFile, Workspace
 from redrive.sandbox.confinement import ConfinedResult
 from redrive.sandbox.door import BUBBLEWRAP, LANDLOCK, find_level, find_levels
 from redrive.sandbox.proof import SandboxLevel
@@ -186,6 +186,27 @@ def test_a_workspace_that_does_not_fit_is_no_failed_test(monkeypatch: pytest.Mon
     monkeypatch.setattr(trial_grading_sandbox, "run_at", lambda *_: result)
     with pytest.raises(RecordError, match="could not be copied"):
         run_job(SandboxJob(command=("sh",)), NOTHING, CALLER)
+
+
+def test_what_was_too_large_to_collect_comes_from_the_start_or_is_missed(tmp_path: Path) -> None:
+    folder = tmp_path / "start"
+    (folder / "sub").mkdir(parents=True)
+    for name in ("large.bin", "sub/b.txt", "removed.txt"):
+        (folder / name).write_text(name)
+    (folder / "link").symlink_to("large.bin")
+    before = Workspace("folder", str(folder), digest_workspace(str(folder), "folder"))
+    files = (OutputFile("new.txt", "file", 3), OutputFile("removed.txt", "removed"))
+    end = end_of("x", files=files, notes=("some files are too large",), files_artefact="f")
+    episode = make_group({"A@1": end}).episodes[0]
+    made = tmp_path / "made"
+    data = tar_of({"new.txt": "new"})
+    _lay_out(episode, Workspaces(lambda _: io.BytesIO(data), before), made)
+    found = sorted(path.relative_to(made).as_posix() for path in made.rglob("*"))
+    assert found == ["large.bin", "link", "new.txt", "sub", "sub/b.txt"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["made", "start"]
+    lacking = Workspaces(lambda _: io.BytesIO(tar_of({})), before)
+    with pytest.raises(RecordError, match=r"'new\.txt' was too large to be collected"):
+        _lay_out(episode, lacking, tmp_path / "other")
 
 
 def test_an_episode_that_changed_nothing_is_graded_on_what_it_started_from(
