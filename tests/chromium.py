@@ -145,7 +145,7 @@ class Page:
 
 
 @contextmanager
-def open_page(program: str, profile: Path, deadline_s: float = 60) -> Iterator[Page]:
+def open_page(program: str, profile: Path, deadline_s: float = 180) -> Iterator[Page]:
     """Start Chromium with a profile of its own and give a tab; it is ended afterwards."""
     theirs_in, ours_out = os.pipe()
     ours_in, theirs_out = os.pipe()

@@ -6,9 +6,11 @@ Everything runs in one event loop, so that a test can wait for what the other si
 import asyncio
 import contextlib
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+import pytest
 
 from redrive.capture.ports import ExchangeObserver, Headers, Outcome, SentRequest, ServedAnswer
 from redrive.capture.proxy import Proxy
@@ -228,6 +230,15 @@ async def until(condition: Callable[[], object], seconds: float = 60) -> None:
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110 - the other side has no event to wait for
             await asyncio.sleep(0.001)
+
+
+async def cancel_when(condition: Callable[[], object], work: Coroutine[Any, Any, object]) -> None:
+    """Let an agent work until something is so, and cancel it then."""
+    task = asyncio.create_task(work)
+    await until(condition)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
 
 
 def body_of(raw: bytes) -> bytes:

@@ -4,6 +4,7 @@ import hashlib
 from decimal import Decimal
 
 from msgspec import Raw
+from msgspec.structs import replace
 
 from redrive.audit.workflow import WorkflowSpec
 from redrive.compare.gate import parse_gate
@@ -98,8 +99,6 @@ def report_of_size(
 
 
 def _with(end: EpisodeEnd, number: int, text: str) -> EpisodeEnd:
-    from msgspec.structs import replace
-
     error = None if end.error is None else end.error + text
     session = f"redrive:trial-{number}{text}"
     return replace(end, session_id=session, isolation="bubblewrap", error=error)
@@ -134,6 +133,8 @@ def grade(plan: TrialPlan, runs, gate: str, text: str = "") -> GradedTrial:
             )
         )
         shown = tuple(run.key.variant for run in own if run.key.attempt == 1)
+        if len(shown) < 2:
+            continue
         ranking = tuple((variant,) for variant in reversed(shown))
         orders = (ShownOrder(shown, ranking), ShownOrder(shown[::-1], ranking))
         grades.append(GroupGrade("style", "judge", task.task_id, orders=orders))

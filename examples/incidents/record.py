@@ -51,6 +51,7 @@ def answer(name: str, said: str, engine: LocalEngine, out: IO[str]) -> None:
             "response_format": {"type": "json_schema", "json_schema": {"schema": schema}},
         }
     )
+    asked = now()
     given = post(f"{engine.url}/v1/chat/completions", body)
     write = {"id": f"incident-{name}", "task": json.dumps({"service": name, "said": said})}
     out.write(json.dumps({"type": "session", **write}) + "\n")
@@ -58,7 +59,7 @@ def answer(name: str, said: str, engine: LocalEngine, out: IO[str]) -> None:
         "type": "decision",
         "id": "d1",
         "step": 1,
-        "ts": now(),
+        "ts": asked,
         "model": {"requested": "smollm2", "fingerprint": engine.fingerprint},
         "sampling": SAMPLING,
         "request": {"api": "openai.chat", "body": body},

@@ -120,12 +120,13 @@ class SandboxJob(msgspec.Struct, frozen=True):
 
     Attributes:
         command: words; the first is looked up on the caller's `PATH`. `{python}` is the Python that
-            redrive runs under, `{episodes}` the folder in which `shown` lies.
-        workspace: the episode in whose collected workspace it works: a private copy, which it may
-            change and which is thrown away; absent for an empty folder.
+            redrive runs under, `{episodes}` the folder in which `shown` lies, `{code}` that of
+            `code`.
+        workspace: the episode in whose workspace, as it was at its end, it works: a private copy,
+            which it may change and which is thrown away; absent for an empty folder.
         overlay: a folder whose files are put over that copy; empty for none.
         shown: episodes whose workspaces lie, read-only, in `{episodes}/0`, `{episodes}/1`, ….
-        readable: files and folders of this machine that it sees, read-only, at their own paths.
+        code: files and folders of this machine of which copies lie, read-only, in `{code}`.
         stdin: what it reads.
         timeout_s: wall time.
         memory_bytes: address space of each process.
@@ -136,7 +137,7 @@ class SandboxJob(msgspec.Struct, frozen=True):
     workspace: GradedEpisode | None = None
     overlay: str = ""
     shown: tuple[GradedEpisode, ...] = ()
-    readable: tuple[str, ...] = ()
+    code: tuple[str, ...] = ()
     stdin: bytes = b""
     timeout_s: float = 60.0
     memory_bytes: int = 2**32
@@ -176,6 +177,7 @@ class GradeContext(Protocol):
         Raises:
             ContainmentError: the sandbox is not proven here; nothing ran.
             UsageError: there is no such command or file.
+            RecordError: an episode's workspace cannot be made again.
         """
         ...
 

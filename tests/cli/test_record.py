@@ -308,7 +308,8 @@ def test_a_recorder_that_is_killed_in_a_stream_has_recorded_that_it_was_asked(re
     deadline = time.monotonic() + 60
     while not server.received and time.monotonic() < deadline:
         time.sleep(0.05)
-    time.sleep(0.5)  # longer than an event waits for its commit
+    while redrive("cat", "redrive:").out.count("\n") < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
     process.kill()
     process.wait(60)
     server.go_on.set()

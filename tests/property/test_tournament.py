@@ -212,9 +212,9 @@ def simulate(draws, ratings, n_tasks, tie_parameter):
             yield PairResult(f"t{task:03}", LABELS[one], LABELS[other], outcome)
 
 
-@pytest.mark.parametrize("n_tasks", [8, 20])
+@pytest.mark.parametrize("n_tasks", [8, *((20, 50) if IS_FULL else ())])
 def test_the_intervals_of_four_variants_cover_the_truth(n_tasks):
-    truth, trials = (1.0, 0.4, -0.3, -1.1), 300 if IS_FULL else 15
+    truth, trials = (1.0, 0.4, -0.3, -1.1), 300 if IS_FULL else 40
     draws = canonical.stream("coverage", str(n_tasks))
     held = total = ranks_held = 0
     for trial in range(trials):
@@ -227,8 +227,10 @@ def test_the_intervals_of_four_variants_cover_the_truth(n_tasks):
             held += low <= right <= high
             ranks_held += rating.best_rank <= place + 1 <= rating.worst_rank
             total += 1
-    assert held / total >= 0.92
-    assert ranks_held / total >= 0.92
+    # Two standard errors of the simulation itself, in which the four of a trial are no four trials.
+    least = 0.93 - 2 * math.sqrt(0.05 * 0.95 / trials)
+    assert held / total >= least, (held, total)
+    assert ranks_held / total >= least, (ranks_held, total)
 
 
 @given(st.integers(0, 80), st.integers(0, 80), st.sampled_from([(1, 2), (1, 3), (2, 7)]))

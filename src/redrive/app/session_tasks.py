@@ -53,7 +53,11 @@ def read_session_task(store: Store, name: str) -> SessionTask:
         UsageError: the name means none or several; nothing in it says what was asked, or what was
             asked is redacted or not kept exactly.
     """
-    session = open_session(store, name)
+    return task_of(open_session(store, name))
+
+
+def task_of(session: OpenedSession) -> SessionTask:
+    """Read the task of an opened session; raises as `read_session_task` does for what it holds."""
     session_id = session.row.session_id
     environment = _environment(session)
     started = session.started

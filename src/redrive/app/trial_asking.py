@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from redrive import canonical
+from redrive.app.trial_models import prepare_request
 from redrive.app.trial_ports import Account, OpenedModel
 from redrive.capture.exchanges import decode_content, encodings_of
 from redrive.capture.ports import Headers, Outcome, SentRequest, ServedAnswer
@@ -103,23 +104,22 @@ class Asking:
             CeilingReached: the next attempt would pass the ceiling; nothing was sent.
         """
         model = self._models[question.model]
-        body = dump_question(question, model.api)
-        request_sha256 = self._keep(body)
-        answer = self._answer(model, body)
+        request = prepare_request(model, _request_of(model, dump_question(question, model.api)))
+        request_sha256 = self._keep(request.body)
+        answer = self._answer(model, request)
         if answer.status != 200:
             raise _refused(model, answer)
         answer_sha256 = self._keep(answer.body)
         text, fault = _read(answer, model.api)
         return Reply(text, fault, request_sha256, answer_sha256)
 
-    def _answer(self, model: OpenedModel, body: bytes) -> ServedAnswer:
+    def _answer(self, model: OpenedModel, request: SentRequest) -> ServedAnswer:
         """Send until an answer is whole, or no further attempt is left.
 
         Answers that were paid before an interruption count for nothing: they are not sent again.
         """
         n_sent = 0
         while True:
-            request = _request_of(model, body)
             admitted = self._account.reserve(model.plan, request)
             if isinstance(admitted, ServedAnswer):
                 answer = admitted

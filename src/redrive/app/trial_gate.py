@@ -19,12 +19,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
-from msgspec.structs import replace
 
 from redrive import canonical
 from redrive.app.trial_context import upstream_of
 from redrive.app.trial_messages import PLACE_HEADER, parse_message
-from redrive.app.trial_models import prepare_body
+from redrive.app.trial_models import prepare_request
 from redrive.app.trial_ports import Account, CeilingReached, Charge, OpenedModel
 from redrive.app.trial_state import RunState
 from redrive.capture.exchanges import MAX_ANSWER_BYTES, find_api
@@ -109,9 +108,7 @@ class ModelGate:
             return self._refuse(model, request, place, reason)
         if not self._state.count_model():
             return self._serve(request, place, _error(429, "limit", "no more model calls"))
-        api = find_api(request.method, request.url) or ""
-        body, added = prepare_body(model, api, request.body)
-        request = replace(request, body=body, added=(*request.added, *added))
+        request = prepare_request(model, request)
         try:
             charge = self._account.reserve(model.plan, request)
         except CeilingReached as ceiling:
@@ -129,7 +126,7 @@ class ModelGate:
         with settling.undone():
             observer = self._sent(request, place)
         headers = (*model.headers, (IDEMPOTENCY_KEY, charge.idempotency_key))
-        return Passing(_Metered(observer, settling), body, headers, CREDENTIALS)
+        return Passing(_Metered(observer, settling), request.body, headers, CREDENTIALS)
 
     def _answer(
         self,

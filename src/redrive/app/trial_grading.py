@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from redrive import canonical, plugins
 from redrive.app.trial_asking import Asking, measure_question
-from redrive.app.trial_grading_sandbox import run_job
+from redrive.app.trial_grading_sandbox import Workspaces, run_job
 from redrive.app.trial_ledger import grade_subject
 from redrive.app.trial_ports import Account, CeilingReached, OpenedModel
 from redrive.compare.trial_document import GroupGrade, dump_grade
@@ -214,6 +214,7 @@ def grade_task(
     means: GradingMeans,
     *,
     done: Collection[str] = (),
+    may_ask: bool = True,
 ) -> TaskGrades:
     """Grade one task by each grader of the plan that has not graded it.
 
@@ -222,6 +223,7 @@ def grade_task(
         group: all episodes of the task.
         means: see `GradingMeans`.
         done: names of graders that have graded the task: their facts stand, nothing is asked again.
+        may_ask: whether models may be asked; no longer once the judging ceiling was reached.
 
     Raises:
         ContainmentError: the sandbox is not proven here; nothing ran.
@@ -231,7 +233,8 @@ def grade_task(
     for opened in graders:
         if opened.spec.name in done:
             continue
-        one = _grade(opened, group, means)
+        may_ask = may_ask and not found.is_ceiling_reached
+        one = _grade(opened, group, means, may_ask=may_ask)
         if isinstance(one, Ungraded):
             found = replace(found, ungraded=(*found.ungraded, one))
         elif group.missing:
@@ -242,11 +245,15 @@ def grade_task(
     return found
 
 
-def _grade(opened: OpenedGrader, group: GradeGroup, means: GradingMeans) -> Graded | Ungraded:
+def _grade(
+    opened: OpenedGrader, group: GradeGroup, means: GradingMeans, *, may_ask: bool
+) -> Graded | Ungraded:
     name, task_id = opened.spec.name, group.task.task_id
     if opened.asks_models and group.missing:
         runs = ", ".join(map(str, group.missing))
         return Ungraded(task_id, name, INCOMPLETE, f"not finished: {runs}")
+    if opened.asks_models and not may_ask:
+        return Ungraded(task_id, name, CEILING, "the judging ceiling was reached")
     context = _Context(name, group, means)
     try:
         grade = _complete(opened.grader.grade(group, context), opened.spec, group)
@@ -298,6 +305,7 @@ class _Context:
 
     def __init__(self, grader: str, group: GradeGroup, means: GradingMeans) -> None:
         self._means = means
+        self._workspace = group.task.workspace
         self._subject = grade_subject(group.task.task_id, grader)
         parts = [means.seed, group.task.task_id, grader]
         self.seed = int(canonical.value_digest(parts)[:8], 16) >> 1
@@ -315,7 +323,8 @@ class _Context:
     def run(self, job: SandboxJob) -> JobEnd:
         """Run a command in the sandbox."""
         self._check()
-        end = run_job(job, self._open_workspace, self._means.caller, self._means.stop)
+        workspaces = Workspaces(self._open_workspace, self._workspace)
+        end = run_job(job, workspaces, self._means.caller, self._means.stop)
         self._check()  # what was ended for that is no answer
         return end
 

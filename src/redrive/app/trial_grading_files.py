@@ -8,7 +8,7 @@ import os
 import shutil
 import stat
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -85,6 +85,21 @@ def overlay(source: Path, folder: Path) -> None:
         elif path.is_file():
             shutil.copyfile(path, place, follow_symlinks=False)
             place.chmod(0o700 if path.stat().st_mode & stat.S_IXUSR else 0o600)
+
+
+def restore(source: Path, folder: Path, removed: Collection[str]) -> None:
+    """Copy what a folder lacks from another one, but for paths that were removed on purpose."""
+    for path, parts in _walk(source):
+        place = folder.joinpath(*parts)
+        is_gone = "/".join(parts) in removed
+        if is_gone or os.path.lexists(place) or not _make_above(folder, list(parts[:-1])):
+            continue
+        if path.is_symlink():
+            place.symlink_to(path.readlink())
+        elif path.is_file():
+            shutil.copy(path, place)
+        else:
+            place.mkdir(mode=_PRIVATE)
 
 
 def _walk(source: Path) -> Iterator[tuple[Path, tuple[str, ...]]]:

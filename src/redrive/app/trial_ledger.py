@@ -80,8 +80,11 @@ class TrialLedger:
         self._fault: str | None = None
         self._ledger = fold(self._tables.entries(trial_id))
         self._open_charges: dict[str, list[str]] = {}
-        for state in self._ledger.open_charges:
-            self._open_charges.setdefault(state.reserved.subject, []).append(state.reserved.charge)
+        self._answered: dict[str, Counter[str]] = {}
+        for state in self._ledger.charges.merged().values():
+            self._note_charge(state.reserved)
+            if state.settled is not None:
+                self._note_charge(state.settled)
 
     @classmethod
     def begin(
@@ -174,14 +177,8 @@ class TrialLedger:
 
     def n_settled(self, subject: str) -> Mapping[str, int]:
         """Count the settled answers of a subject by model: what its next execution is given."""
-        states = self._ledger.charges.merged().values()
-        return Counter(
-            state.reserved.model
-            for state in states
-            if state.reserved.subject == subject
-            and state.settled is not None
-            and state.settled.answer_sha256 is not None
-        )
+        with self._lock:
+            return dict(self._answered.get(subject, {}))
 
     # --- what happens
 
@@ -345,8 +342,12 @@ class TrialLedger:
                 self._open_charges.setdefault(fact.subject, []).append(fact.charge)
             case Settled():
                 state = self._ledger.charges.find(fact.charge)
-                if state is not None:
-                    self._open_charges[state.reserved.subject].remove(fact.charge)
+                if state is None:
+                    return
+                charge = state.reserved
+                self._open_charges[charge.subject].remove(charge.charge)
+                if fact.answer_sha256 is not None:
+                    self._answered.setdefault(charge.subject, Counter())[charge.model] += 1
             case _:
                 pass
 

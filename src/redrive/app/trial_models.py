@@ -83,21 +83,28 @@ def fresh_models(
     )
 
 
-def prepare_body(model: OpenedModel, api: str, body: bytes) -> tuple[bytes, tuple[str, ...]]:
-    """Make a request ready to be sent: its answer bounded, and the model under its own name.
+def prepare_request(model: OpenedModel, request: SentRequest) -> SentRequest:
+    """Make a request ready to be sent: its answer bounded, the model under its endpoint's name.
 
     Args:
         model: who is asked.
-        api: of the request.
-        body: as the agent sent it; every byte but those of the two values stays.
+        request: as the agent sent it; every byte but those of the two values stays. One that
+            cannot be metered is given back as it is, for the ledger to refuse.
 
     Returns:
-        The body, and the names of fields that were added.
+        The request; `added` names a field that was added.
     """
-    body, added = add_bound(api, body, model.plan.max_tokens)
-    if model.asks and find_max_tokens(api, body) is not None:
+    api = find_api(request.method, request.url) or ""
+    body, added = add_bound(api, request.body, model.plan.max_tokens)
+    if find_max_tokens(api, body) is None:
+        return request
+    if model.asks:
         body = replace_value(body.decode(), "model", model.asks).encode()
-    return body, added
+    headers = tuple(
+        (name, f"{len(body)}" if name == "content-length" else value)
+        for name, value in request.headers
+    )
+    return replace(request, body=body, headers=headers, added=(*request.added, *added))
 
 
 OpenAt = Callable[[int, int], Model]

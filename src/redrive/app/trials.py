@@ -8,11 +8,13 @@ Source: DESIGN.md §6, §8.
 """
 
 import threading
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from redrive.app.trial_episode import run_episode
 from redrive.app.trial_executor import LocalExecutor
@@ -25,7 +27,7 @@ from redrive.app.trial_grading import (
     group_of,
     open_graders,
 )
-from redrive.app.trial_ledger import TrialLedger
+from redrive.app.trial_ledger import TrialLedger, grade_subject
 from redrive.app.trial_loading import load_workflow
 from redrive.app.trial_models import fresh_models, open_models
 from redrive.app.trial_plan import NO_CHANGES, PlanChanges, read_plan
@@ -36,6 +38,7 @@ from redrive.app.trial_workspace import digest_workspace
 from redrive.audit.eligibility import EligibleWorkflow, check_simulate, load
 from redrive.errors import ContainmentError, UsageError
 from redrive.replay.ledger import fold
+from redrive.replay.plan_document import dump_plan
 from redrive.replay.trial_plan import PlannedWorkflow, TrialPlan
 from redrive.replay.trial_values import Purpose, TrialTask
 from redrive.sandbox.door import find_level
@@ -87,7 +90,10 @@ def judge_plan(
         raise ContainmentError("no sandbox is proven here: nothing is run", hint="redrive doctor")
 
     def planned(source: str, folder: Path) -> PlannedWorkflow:
-        return load_workflow(source, folder, level).planned
+        loaded = load_workflow(source, folder, level)
+        if not loaded.place.file:
+            return loaded.planned
+        return replace(loaded.planned, place=f"{loaded.place.file}:{loaded.place.name}")
 
     plan = read_plan(
         path,
@@ -109,15 +115,16 @@ def run_trial(
     *,
     tell: Tell,
     stop: threading.Event | None = None,
+    is_again: bool = False,
 ) -> TrialEnd:
     """Begin a trial and run it.
 
     Raises:
-        UsageError: an earlier trial of this plan is not finished.
+        UsageError: an earlier trial of this plan is not finished, and `is_again` is not said.
     """
-    _refuse_unfinished(judged.plan, store)
-    document = msgspec.json.encode(judged.plan)
-    with TrialLedger.begin(store, judged.plan, document) as ledger:
+    if not is_again:
+        _refuse_unfinished(judged.plan, store)
+    with TrialLedger.begin(store, judged.plan, dump_plan(judged.plan)) as ledger:
         return _drive(judged, ledger, store, caller, tell=tell, stop=stop)
 
 
@@ -174,7 +181,7 @@ def _refuse_unfinished(plan: TrialPlan, store: Path) -> None:
     if left:
         raise UsageError(
             f"trial {trial_id} of this plan has {len(left)} unfinished runs",
-            hint="redrive trial resume PLAN goes on with it and pays nothing twice",
+            hint="redrive trial resume goes on with it and pays nothing twice; --again begins anew",
         )
 
 
@@ -229,7 +236,10 @@ class _Grading:
         plan, ledger = self._judged.plan, self._ledger.ledger
         ends = {key: run.end for key, run in ledger.runs.merged().items() if run.end is not None}
         done = [one.name for one in plan.graders if ledger.grades.find((task.task_id, one.name))]
-        fresh = fresh_models(self._models, self._numbers[task.task_id])
+        answered = Counter[str]()
+        for grader in plan.graders:
+            answered.update(self._ledger.n_settled(grade_subject(task.task_id, grader.name)))
+        fresh = fresh_models(self._models, self._numbers[task.task_id], answered)
         with closing(open_store(self._store, create=False)) as opened:
             means = GradingMeans(
                 seed=plan.seed,

@@ -191,6 +191,7 @@ class TrialReport(msgspec.Struct, frozen=True):
         stopped: why it stopped before its end, if it did.
         isolation: the proven level that runs ran at; several are listed, none is empty.
         is_simulated: whether any run rests on a simulated tool.
+        gate: as the plan states it; empty for none.
         grading: absent as long as nothing is graded.
     """
 
@@ -209,6 +210,7 @@ class TrialReport(msgspec.Struct, frozen=True):
     variants: tuple[VariantView, ...]
     tasks: tuple[TaskView, ...]
     runs: tuple[RunView, ...]
+    gate: str
     grading: GradingReport | None
     notes: tuple[str, ...]
     schema: str = "redrive.trial_report"
@@ -243,6 +245,7 @@ def report_trial(
         variants=tuple(_variants(plan, runs)),
         tasks=tuple(_task(task, environments[task.task_id]) for task in plan.tasks),
         runs=runs,
+        gate=plan.gate,
         grading=grading,
         notes=tuple(_notes(facts, runs)),
     )

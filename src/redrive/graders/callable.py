@@ -27,7 +27,7 @@ from redrive.grading import (
 )
 from redrive.sandbox.scan_names import find_bound_names
 
-_CHILD = str(Path(__file__).with_name("callable_child.py"))
+_CHILD = Path(__file__).with_name("callable_child.py")
 _MIB = 1024 * 1024
 _OUTPUT_BYTES = 16 * _MIB
 _EXPECTED = 'a bool, a number from 0 to 1, or {"score", "passed", "note"}'
@@ -77,19 +77,21 @@ class CallableGrader:
         return grade_of(group, marks)
 
     def _job(self, group: GradeGroup) -> SandboxJob:
-        shown = tuple(one for one in group.episodes if one.end.files_artefact is not None)
-        folders = {one.key: str(number) for number, one in enumerate(shown)}
         task = group.task
         about = {"id": task.task_id, "name": task.name, "input": task.input}
         if not isinstance(task.expected, UnsetType):
             about["expected"] = task.expected
         episodes = [
-            {"output": _output_of(one), "folder": folders.get(one.key)} for one in group.episodes
+            {"output": _output_of(one), "folder": str(number)}
+            for number, one in enumerate(group.episodes)
         ]
         return SandboxJob(
-            command=("{python}", "-I", _CHILD, str(self._file), self._name, "{episodes}"),
-            shown=shown,
-            readable=(_CHILD, *(str(path) for path in _code_beside(self._file))),
+            command=(
+                *("{python}", "-I", f"{{code}}/{_CHILD.name}"),
+                *(f"{{code}}/{self._file.name}", self._name, "{episodes}"),
+            ),
+            shown=group.episodes,
+            code=tuple(map(str, (_CHILD, *_code_beside(self._file)))),
             stdin=canonical.encode({"task": about, "episodes": episodes}),
             timeout_s=self._options.timeout_s,
             memory_bytes=self._options.memory_mib * _MIB,
@@ -135,7 +137,7 @@ def _code_beside(file: Path) -> Iterator[Path]:
     """List the file, the modules beside it and the packages: code, and no secret beside it."""
     for path in sorted(file.parent.iterdir()):
         is_package = path.is_dir() and (path / "__init__.py").is_file()
-        if is_package or (path.suffix == ".py" and path.is_file()):
+        if is_package or (path.name != _CHILD.name and path.suffix == ".py" and path.is_file()):
             yield path
 
 

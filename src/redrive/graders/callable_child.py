@@ -20,13 +20,11 @@ _REASON_CHARS = 300
 class Files(Mapping[str, bytes]):
     """The files of a workspace by their relative paths; links are not followed, nor listed."""
 
-    def __init__(self, folder: Path | None) -> None:
+    def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def __iter__(self) -> Iterator[str]:
         """Walk the files in alphabetical order of their folders."""
-        if self._folder is None:
-            return
         for root, folders, names in os.walk(self._folder):
             folders.sort()
             for name in sorted(names):
@@ -40,7 +38,7 @@ class Files(Mapping[str, bytes]):
 
     def __getitem__(self, name: str) -> bytes:
         """Read one."""
-        if self._folder is None or name.startswith("/") or ".." in name.split("/"):
+        if name.startswith("/") or ".." in name.split("/"):
             raise KeyError(name)
         path = self._folder
         for part in name.split("/"):
@@ -75,9 +73,8 @@ def _plain(found: Any) -> Any:
 
 
 def _grade(function: Callable[..., Any], task: Any, episode: Any, episodes: Path) -> Any:
-    folder = episode["folder"]
-    files = Files(None if folder is None else episodes / folder)
     try:
+        files = Files(episodes / episode["folder"])
         return {"found": _plain(function(task, episode["output"], files))}
     except Exception as error:  # noqa: BLE001 - whatever it is, this episode has no grade
         return {"error": f"{type(error).__name__}: {error}"[:_REASON_CHARS]}

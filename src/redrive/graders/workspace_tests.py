@@ -6,6 +6,7 @@ reaches nothing.
 
 import msgspec
 
+from redrive.errors import RecordError
 from redrive.graders.options import check_timeout, read_options, wrong
 from redrive.graders.outputs import Mark, grade_of, mark_of, one_line
 from redrive.grading import (
@@ -22,7 +23,7 @@ _MIB = 1024 * 1024
 _TAIL_CHARS = 280
 
 
-class TestsOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SuiteOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Options.
 
     Attributes:
@@ -39,10 +40,10 @@ class TestsOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory_mib: int = 4096
 
 
-class TestsGrader:
+class SuiteGrader:
     """Runs one command for each episode."""
 
-    def __init__(self, options: TestsOptions, overlay: str) -> None:
+    def __init__(self, options: SuiteOptions, overlay: str) -> None:
         self._options = options
         self._overlay = overlay
 
@@ -51,15 +52,17 @@ class TestsGrader:
         return grade_of(group, [(one, self._mark(one, context)) for one in group.episodes])
 
     def _mark(self, episode: GradedEpisode, context: GradeContext) -> Mark:
-        end = context.run(
-            SandboxJob(
-                command=self._options.command,
-                workspace=episode,
-                overlay=self._overlay,
-                timeout_s=self._options.timeout_s,
-                memory_bytes=self._options.memory_mib * _MIB,
-            )
+        job = SandboxJob(
+            command=self._options.command,
+            workspace=episode,
+            overlay=self._overlay,
+            timeout_s=self._options.timeout_s,
+            memory_bytes=self._options.memory_mib * _MIB,
         )
+        try:
+            end = context.run(job)
+        except RecordError as error:  # nothing ran, so nothing failed
+            return Mark(None, reason=one_line(error.message))
         how = end.fault or f"exit {end.exit_code}"
         tail = one_line(_tail(end))
         return mark_of(is_passed=end.exit_code == 0, reason=f"{how}: {tail}" if tail else how)
@@ -71,21 +74,21 @@ def _tail(end: JobEnd) -> str:
     return " ".join(text.split())[-_TAIL_CHARS:]
 
 
-def open_grader(setup: GraderSetup) -> TestsGrader:
+def open_grader(setup: GraderSetup) -> SuiteGrader:
     """Open `tests`.
 
     Raises:
         UsageError: an option is wrong, the command is empty, or there is no such folder.
     """
-    options = read_options(setup.spec, TestsOptions)
+    options = read_options(setup.spec, SuiteOptions)
     check_timeout(setup.spec, options.timeout_s)
     if not options.command or not options.command[0] or any("\0" in w for w in options.command):
         raise wrong(setup.spec, "command is empty", 'command = ["{python}", "-m", "pytest"]')
     if options.memory_mib < 64:
         raise wrong(setup.spec, "memory_mib is at least 64")
     if not options.files:
-        return TestsGrader(options, "")
+        return SuiteGrader(options, "")
     folder = (setup.base / options.files).absolute()
     if not folder.is_dir():
         raise wrong(setup.spec, f"no such folder: {options.files!r}")
-    return TestsGrader(options, str(folder))
+    return SuiteGrader(options, str(folder))

@@ -79,8 +79,10 @@ def add_bound(api: str, body: bytes, max_tokens: int) -> tuple[bytes, tuple[str,
 
     Returns:
         The body, and the names of what was added: none where a bound is stated, whatever it says,
-        or the body is not the text of one JSON object.
+        the API is another, or the body is not the text of one JSON object.
     """
+    if api not in _ADDED:
+        return body, ()
     try:
         text = body.decode()
         names = {name for name, value in canonical.split_object(body) if value != b"null"}

@@ -33,6 +33,21 @@ _BASES = {
 def preview_lines(preview: TrialPreview) -> Iterator[str]:
     """Yield the lines of a preview: size, cost, time, what it can show, who may run."""
     yield f"Trial {_name(preview.name)}, plan {preview.plan_digest[:12]}: nothing is started yet"
+    yield from headline(preview)
+    yield f"Isolation  {_name(preview.isolation or 'not looked at')} is proven here"
+    yield ""
+    for variant in preview.variants:
+        yield from _variant_lines(variant)
+    yield ""
+    yield from _task_lines(preview.tasks)
+    graders = ", ".join(f"{_name(name)} ({_name(kind)})" for name, kind in preview.graders)
+    yield f"Graders  {graders or 'none'}"
+    for note in preview.notes:
+        yield f"Note  {cut(note, _TEXT_CHARS)}"
+
+
+def headline(preview: TrialPreview) -> Iterator[str]:
+    """Yield what must be known before a trial starts: size, cost, time, what it can show."""
     sizes = (
         counted(preview.n_variants, "variant"),
         counted(preview.n_tasks, "task"),
@@ -46,16 +61,6 @@ def preview_lines(preview: TrialPreview) -> Iterator[str]:
         yield f"  {_cost(line)}"
     yield f"Time   {_time(preview.time)}"
     yield f"Shows  {_margin(preview)}"
-    yield f"Isolation  {_name(preview.isolation or 'not looked at')} is proven here"
-    yield ""
-    for variant in preview.variants:
-        yield from _variant_lines(variant)
-    yield ""
-    yield from _task_lines(preview.tasks)
-    graders = ", ".join(f"{_name(name)} ({_name(kind)})" for name, kind in preview.graders)
-    yield f"Graders  {graders or 'none'}"
-    for note in preview.notes:
-        yield f"Note  {cut(note, _TEXT_CHARS)}"
 
 
 def _cost(line: CostLine) -> str:
@@ -96,7 +101,8 @@ def _variant_lines(variant: VariantPreview) -> Iterator[str]:
         yield f"{head}: INELIGIBLE, nothing of this plan runs"
     for refusal in variant.refusals:
         chain = " → ".join(map(_name, refusal.chain))
-        yield f"  {_name(refusal.tool)} ({refusal.effect}): {cut(refusal.reason, _TEXT_CHARS)}"
+        what = f"{_name(refusal.tool)} ({_name(refusal.effect)})"
+        yield f"  {what}: {cut(refusal.reason, _TEXT_CHARS)}"
         yield f"    reached by {chain}"
     if variant.simulated:
         yield f"  simulated: {', '.join(map(_name, variant.simulated))}"

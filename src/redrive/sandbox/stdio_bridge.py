@@ -34,7 +34,8 @@ def main(arguments: list[str]) -> int:
         with theirs:
             socket.send_fds(channel, [CONNECTION], [theirs.fileno()])
     except OSError as error:
-        channel.send(FAILED + str(error).encode("utf-8", "replace"))
+        with channel:
+            channel.send(FAILED + str(error).encode("utf-8", "replace"))
         return _EXIT_FAILED
     if hands_on:
         for standard in (0, 1):

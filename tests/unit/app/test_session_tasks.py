@@ -1,10 +1,15 @@
 """The input of a task is what a recorded session was asked, whole, or the session is refused."""
 
 import pytest
-from msgspec import UNSET
+from msgspec import UNSET, Raw
 
-from redrive.app.session_tasks import FIRST_MESSAGE, STATED, read_session_task
+from redrive.app.opening import OpenedSession
+from redrive.app.session_tasks import FIRST_MESSAGE, STATED, read_session_task, task_of
 from redrive.errors import UsageError
+from redrive.record.event import FLAG_UNREPRESENTABLE, Kind, Redaction, UserMessage, raw_of
+from redrive.record.session import MemoryReader
+from redrive.stores.port import SessionRow
+from tests.helpers_sessions import SessionBuilder
 
 
 def user(line_id: str, text: object, **fields: object) -> dict[str, object]:
@@ -70,3 +75,43 @@ def test_no_such_session_is_refused(recorded, decision) -> None:
     store, _ = recorded({"type": "session", "id": "s", "task": "t"}, decision("d", text="x"))
     with pytest.raises(UsageError):
         read_session_task(store, "absent")
+
+
+def asked(message: UserMessage, *flags: str, **started: object) -> OpenedSession:
+    """Open a session made by hand that begins with one message."""
+    built = SessionBuilder(**{"task": None, **started})
+    built.add(Kind.USER_MESSAGE, message, flags=flags)
+    built.decision(text="done")
+    row = SessionRow("s", "s", 1, "f", 1, len(built.events), "h")
+    return OpenedSession(row, built.index(), MemoryReader(built.events), built.started, None)
+
+
+def test_a_message_of_several_parts_is_kept_as_its_parts() -> None:
+    parts = [{"type": "text", "text": "what is this?"}, {"type": "image", "data": "aGk="}]
+    task = task_of(asked(UserMessage("what is this?", content=raw_of(parts))))
+    assert (task.input, task.origin) == (parts, FIRST_MESSAGE)
+
+
+MASKED = (Redaction("text", "email"),)
+
+
+@pytest.mark.parametrize(
+    ("session", "message"),
+    [
+        (asked(UserMessage("hi", redactions=MASKED)), "s: its task is redacted"),
+        (asked(UserMessage("hi", raw_of(["hi"]), redactions=MASKED)), "s: its task is redacted"),
+        (asked(UserMessage("hi", raw_of(["[REDACTED]"]))), "s: its task is redacted: [REDACTED]"),
+        (asked(UserMessage("hi", Raw(b'["NaN"]')), FLAG_UNREPRESENTABLE), "no exact JSON form"),
+        (asked(UserMessage(" ")), "s: its first user message is empty"),
+        (asked(UserMessage("x"), task="t", redactions=(Redaction("task", "r"),)), "is redacted"),
+    ],
+)
+def test_a_message_that_is_not_whole_is_refused(session: OpenedSession, message: str) -> None:
+    with pytest.raises(UsageError) as found:
+        task_of(session)
+    assert message in found.value.message
+
+
+def test_a_redaction_elsewhere_does_not_touch_the_task() -> None:
+    session = asked(UserMessage("x"), task="t", redactions=(Redaction("environment.KEY", "r"),))
+    assert task_of(session).input == "t"

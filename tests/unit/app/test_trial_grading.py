@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from redrive import canonical, plugins
+from redrive.app import trial_grading_sandbox
 from redrive.app.trial_grading import (
     CEILING,
     FAULT,
@@ -36,6 +37,7 @@ from redrive.models.local import LocalEngine
 from redrive.replay.ledger import Graded
 from redrive.replay.trial_plan import TrialPlan
 from redrive.replay.trial_values import EpisodeEnd, Outcome, Purpose
+from redrive.sandbox.proof import SandboxLevel
 from redrive.stores.port import Store
 from redrive.stores.sqlite import open_store
 from tests.grading import (
@@ -254,6 +256,9 @@ def test_at_the_judging_ceiling_grading_stops_and_what_is_not_judged_is_named(
     )
     assert found.is_ceiling_reached
     assert len(judge.bodies) == 3 == len(account.settled)
+    later = grade_task(graders, group, means, may_ask=False)
+    assert [one.kind for one in later.ungraded] == [CEILING, CEILING]
+    assert len(judge.bodies) == 3
     # The ceiling was raised: what was paid is served, and only the rest is asked.
     paid = FakeAccount(paid=list(account.settled.values())[2:])
     rest = grade_task(
@@ -337,7 +342,8 @@ def test_a_plug_in_that_raises_is_a_fault_and_episodes_it_forgets_are_inconclusi
 def test_without_a_proven_sandbox_nothing_runs_and_grading_ends(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("redrive.sandbox.bubblewrap.find_bubblewrap", lambda: None)
+    level = SandboxLevel("none", is_proven=False, reason="hidden for this test")
+    monkeypatch.setattr(trial_grading_sandbox, "find_level", lambda: level)
 
     def run(group: GradeGroup, context: GradeContext) -> GroupGrade:
         context.run(SandboxJob(command=("sh", "-c", "true")))

@@ -237,7 +237,8 @@ def test_what_holds_secrets_beside_a_workflow_is_covered(tmp_path: Path) -> None
     (tmp_path / ".redrive").mkdir()
     (tmp_path / ".redrive" / "store.db").write_text("evidence")
     text = "from pathlib import Path\nhere = Path(__file__).parent\n"
-    text += "assert (here / '.env').read_bytes() == b''\n"
+    text += "try: assert (here / '.env').read_bytes() == b''\n"
+    text += "except PermissionError: pass\n"
     text += "assert list((here / '.redrive').iterdir()) == []\n"
     assert load_workflow(write(tmp_path, text + PLAIN), tmp_path, "bubblewrap").spec.id == "wf"
 
@@ -259,6 +260,16 @@ def test_an_mcp_server_is_listed_with_its_declared_effects(tmp_path: Path, level
     )
     assert found["mcp__files__list"].origin == "mcp:files"
     assert found["mcp__files__remove"].hints == {"readOnlyHint": True, "title": "Remove"}
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_server_of_the_real_sdk_is_listed(level: str) -> None:
+    folder = Path(__file__).parents[2] / "mcp_sdk"
+    server = McpSpec("sdk", (sys.executable, "server.py"))
+    listed = list_server(server, CodePlace("x", folder=str(folder)), level, caller=os.environ)
+    add = next(tool for tool in listed if tool.name == "add")
+    assert add.hints == {"readOnlyHint": True, "idempotentHint": True}
+    assert b'"integer"' in bytes(add.parameters)
 
 
 @needs_sandbox

@@ -63,7 +63,7 @@ def test_a_listing_is_read_page_by_page_and_calls_are_answered(worker: McpWorker
 def test_a_server_has_what_it_is_given_and_no_network(worker: McpWorker, tmp_path: Path) -> None:
     environment, folder, names = json.loads(worker.call("env", b"{}").value())
     assert environment.pop("GIVEN") == "yes"
-    assert set(environment) <= {"PATH", "PWD", "LC_CTYPE", "HOME"}
+    assert set(environment) <= {"PATH", "PWD", "LC_CTYPE", "HOME", "TMPDIR"}
     assert (folder, names) == (str(tmp_path), ["server.py"])
     with socket.create_server(("127.0.0.1", 0)) as listener:
         asked = b'{"port":%d}' % listener.getsockname()[1]

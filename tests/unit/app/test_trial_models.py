@@ -9,16 +9,15 @@ from typing import Any, Self
 import pytest
 from msgspec.structs import replace
 
-from redrive.app.trial_models import InProcess, fresh_models, open_models, prepare_body
+from redrive.app.trial_models import InProcess, fresh_models, open_models, prepare_request
 from redrive.app.trial_ports import OpenedModel
 from redrive.capture.ports import SentRequest, ServedAnswer
 from redrive.errors import PluginError, UsageError
 from redrive.models.local import EngineOptions
-from redrive.replay.openai_answers import CHAT
 from redrive.replay.token_usage import read_usage
 from redrive.replay.trial_plan import PlanModel
 from redrive.replay.trial_values import Usage
-from tests.trials import MODEL, chat_body, chat_request
+from tests.trials import MODEL, chat_request
 
 SCRIPT = "".join(json.dumps({"text": f"line {n}"}) + "\n" for n in range(3))
 
@@ -300,19 +299,26 @@ def test_tokens_that_a_model_tells_are_believed(tmp_path: Path) -> None:
 
 def test_a_request_is_bounded_and_names_the_model_as_its_endpoint_does() -> None:
     model = opened("openai:gpt@http://127.0.0.1:1")
-    plain = chat_body("x", max_tokens=None)
-    sent, added = prepare_body(model, CHAT, plain)
-    assert added == ("max_tokens",)
-    assert json.loads(sent) == {**json.loads(plain), "model": "gpt", "max_tokens": 16}
-    bounded = chat_body("x", max_tokens=5)
-    same = opened("openai:small@http://127.0.0.1:1")
-    assert prepare_body(same, CHAT, bounded) == (bounded, ())
+    plain = chat_request("x", max_tokens=None)
+    plain = replace(plain, headers=(("content-length", "9"), ("accept", "*/*")), added=("seed",))
+    sent = prepare_request(model, plain)
+    assert sent.added == ("seed", "max_tokens")
+    assert sent.headers == (("content-length", str(len(sent.body))), ("accept", "*/*"))
+    assert json.loads(sent.body) == {**json.loads(plain.body), "model": "gpt", "max_tokens": 16}
+
+
+def test_a_request_that_is_ready_is_sent_as_it_is() -> None:
+    model = opened("openai:small@http://127.0.0.1:1")
+    bounded = chat_request("x", max_tokens=5)
+    assert prepare_request(model, bounded) == bounded
 
 
 def test_a_request_that_cannot_be_bounded_is_left_as_it_is() -> None:
     model = opened("openai:gpt@http://127.0.0.1:1")
-    for body in (b"nonsense", b'{"model":"small","max_tokens":-1}'):
-        assert prepare_body(model, CHAT, body) == (body, ())
+    requests = [chat_request("x", max_tokens=-1), chat_request("x", n=0)]
+    requests += [replace(requests[0], body=b"nonsense"), replace(requests[0], method="GET")]
+    for request in requests:
+        assert prepare_request(model, request) == request
 
 
 def test_an_in_process_model_is_opened_once_for_each_run() -> None:

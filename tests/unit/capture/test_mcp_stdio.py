@@ -192,13 +192,11 @@ def test_a_process_that_the_server_left_behind_is_not_waited_for():
     client = Client()
     code = (
         "import os, subprocess, sys\n"
-        "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(8)'])\n"
-        "os.write(1, b'bye')"
+        "left = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+        "os.write(1, b'%d' % left.pid)"
     )
-    began = time.monotonic()
     assert relay(client, code) == 0
-    assert time.monotonic() - began < 6
-    assert bytes(client.read) == b"bye"
+    os.kill(int(client.end()), signal.SIGKILL)  # it is still there
     client.leave()
 
 
@@ -233,7 +231,7 @@ def test_a_signal_reaches_the_server(tmp_path: Any):
         "import signal, os, time\n"
         "signal.signal(signal.SIGTERM, lambda *_: os._exit(42))\n"
         "os.write(1, b'ready')\n"
-        "time.sleep(20)"
+        "time.sleep(120)"
     )
     client = Client()
 

@@ -113,12 +113,15 @@ def test_the_events_of_one_put_are_committed_together(recording: Recording) -> N
 
 
 def test_an_event_waits_for_others_for_a_moment_only() -> None:
-    made = Recording(limits=Limits(max_delay_s=0.05))
-    made.recorder.put(notes(1))
-    time.sleep(0.01)
-    made.recorder.put(notes(1, 1))
-    assert made.journal.entered.wait(60)
-    closed(made)
+    for max_delay_s in (0.05, 0.5, 5):  # more, where the machine takes that long between the two
+        made = Recording(limits=Limits(max_delay_s=max_delay_s))
+        made.recorder.put(notes(1))
+        time.sleep(0.01)
+        made.recorder.put(notes(1, 1))
+        assert made.journal.entered.wait(60)
+        closed(made)
+        if len(made.journal.commits) == 1:
+            break
     assert [len(commit) for commit in made.journal.commits] == [2]
 
 
@@ -267,9 +270,8 @@ def test_a_put_beyond_the_memory_bound_waits_for_room() -> None:
     made.recorder.put(notes(1, size=8_000))
     timer = threading.Timer(0.1, made.journal.gate.set)
     timer.start()
-    started = time.monotonic()
     made.recorder.put(notes(1, 1, size=8_000))
-    assert time.monotonic() - started > 0.05
+    assert made.journal.gate.is_set(), "it waited until there was room"
     timer.join()
     closed(made)
     assert made.journal.events == [*notes(1, size=8_000), *notes(1, 1, size=8_000)]

@@ -11,7 +11,17 @@ from redrive.capture.ports import Outcome
 from redrive.capture.proxy import Proxy
 from redrive.capture.upstream import Upstream, UpstreamPool, failure_of, parse_upstream
 from redrive.errors import UsageError
-from tests.proxying import MemoryBackend, Talk, ask, body_of, hang_up, proxying, request, serving
+from tests.proxying import (
+    MemoryBackend,
+    Talk,
+    ask,
+    body_of,
+    hang_up,
+    proxying,
+    request,
+    serving,
+    until,
+)
 
 # A certificate for 127.0.0.1, made for these tests and trusted by nobody else, and its key.
 PEM = Path(__file__).parent / "loopback.pem"
@@ -159,15 +169,17 @@ def test_a_connection_that_lay_idle_for_long_is_not_used(monkeypatch: pytest.Mon
 def test_no_more_connections_are_kept_than_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_IDLE", 2)
 
+    all_are_there = asyncio.Barrier(4)
+
     async def slow(talk: Talk) -> None:
-        await asyncio.sleep(0.05)
+        await all_are_there.wait()
         await talk.answer(talk.body)
 
     async def run() -> None:
         async with proxying(MemoryBackend(), slow) as (proxy, upstream):
             await asyncio.gather(*(ask(proxy, request(proxy)) for _ in range(4)))
-            await asyncio.sleep(0.02)
-            assert (upstream.n_connections, upstream.n_open) == (4, 2)
+            assert upstream.n_connections == 4
+            await until(lambda: upstream.n_open == 2)
 
     asyncio.run(run())
 

@@ -40,11 +40,11 @@ def test_all_episodes_go_to_one_child_with_their_outputs_and_nothing_of_the_vari
     told = canonical.decode_value(job.stdin)
     assert told["task"] == {"id": "t1-id", "name": "t1", "input": {"q": 1}, "expected": "yes"}
     assert told["episodes"] == [
-        {"output": "a", "folder": None},
-        {"output": "b", "folder": "0"},
-        {"output": None, "folder": None},
+        {"output": "a", "folder": "0"},
+        {"output": "b", "folder": "1"},
+        {"output": None, "folder": "2"},
     ]
-    assert [one.run.variant for one in job.shown] == ["B@1"]
+    assert job.shown == group.episodes
     assert b"A@1" not in job.stdin
 
 
@@ -57,7 +57,7 @@ def test_only_code_beside_the_file_is_shown_to_it(tmp_path: Path) -> None:
     (tmp_path / "package/__init__.py").write_text("")
     context = _answering({"loaded": True}, {"found": True})
     grader.grade(make_group({"A@1": "a"}), context)
-    names = [Path(path).name for path in context.jobs[0].readable]
+    names = [Path(path).name for path in context.jobs[0].code]
     assert names == ["callable_child.py", "checks.py", "helper.py", "package"]
 
 

@@ -124,7 +124,7 @@ def test_the_engine_dies_with_a_parent_that_is_killed() -> None:
             sys.executable,
             "-c",
             "import time; from redrive.models.local import LocalEngine; engine = LocalEngine();"
-            "engine.start(); print(engine.pid, flush=True); time.sleep(60)",
+            "engine.start(); print(engine.pid, flush=True); time.sleep(600)",
         ],
         stdout=subprocess.PIPE,
         text=True,

@@ -69,6 +69,7 @@ def test_what_does_not_hold_is_no_bound(api: str, body: bytes) -> None:
         (CHAT, b'{"max_completion_tokens":-1}', b'{"max_completion_tokens":-1}', ()),
         (MESSAGES, b'{"max_tokens":9}', b'{"max_tokens":9}', ()),
         (CHAT, b"\xff", b"\xff", ()),
+        ("", b"{}", b"{}", ()),
         (CHAT, b"[1]", b"[1]", ()),
     ],
 )

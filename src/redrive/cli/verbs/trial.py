@@ -1,5 +1,6 @@
 """The verb `trial`: plan a trial, run it, go on with it, and report it."""
 
+import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any, TypeVar
 
 import click
 import msgspec
+from msgspec.structs import replace
 
 from redrive import canonical
 from redrive.app.trial_plan import PlanChanges, read_plan
@@ -16,9 +18,11 @@ from redrive.cli.options import json_option, opened_store
 from redrive.compare.trial_preview import JudgingBound, TrialPreview
 from redrive.compare.trial_report import TrialReport
 from redrive.replay.trial_plan import PlannedWorkflow, TrialPlan
+from redrive.stores.locate import find_cwd, find_home, locate_store
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _Document = TypeVar("_Document", TrialPreview, TrialReport)
+_GATES = {"passed": Exit.DONE, "failed": Exit.FINDING, "inconclusive": Exit.OPEN}
 
 
 @click.group("trial")
@@ -51,21 +55,25 @@ def report_options(command: _Command) -> _Command:
     return command
 
 
-def load_plan(store: str | None, options: dict[str, Any]) -> TrialPlan:
-    """Read the plan that a command line names; workflows are loaded in the sandbox."""
-    from redrive.app.trial_workspace import digest_workspace  # late: archives, git
-
-    changes = PlanChanges(
+def plan_changes(options: dict[str, Any]) -> PlanChanges:
+    """Give what the command line says beside the plan's file."""
+    return PlanChanges(
         gate=options["gate"],
         simulate=options["simulate"],
         is_without_workspace=options["no_workspace"],
     )
+
+
+def load_plan(store: str | None, options: dict[str, Any]) -> TrialPlan:
+    """Read the plan that a command line names; workflows are loaded in the sandbox."""
+    from redrive.app.trial_workspace import digest_workspace  # late: archives, git
+
     return read_plan(
         Path(options["plan"]),
         partial(opened_store, store),
         load_workflow=_load_workflow,
         digest_workspace=digest_workspace,
-        changes=changes,
+        changes=plan_changes(options),
     )
 
 
@@ -99,7 +107,68 @@ def plan_verb(store: str | None, /, **options: Any) -> int:
 
 
 def _judging(plan: TrialPlan) -> JudgingBound:
-    return JudgingBound()
+    """Say what the plan's graders may ask; each of their options is checked by that."""
+    from redrive.app.trial_grading import judge_bound_usd, judge_calls, open_graders
+
+    graders = open_graders(plan, Path(plan.folder))
+    return JudgingBound(judge_calls(plan, graders), judge_bound_usd(plan, graders))
+
+
+@trial_verb.command("run")
+@plan_options
+@report_options
+@click.option("--parallel", type=click.IntRange(1), help="Runs at the same time.")
+@click.option("--again", is_flag=True, help="Begin anew, though a trial of the plan is unfinished.")
+@click.pass_obj
+def run_verb(store: str | None, /, **options: Any) -> int:
+    """Run every workflow of the plan on every task, grade them, and report."""
+    from redrive.app.trials import run_trial
+
+    return _work(store, options, partial(run_trial, is_again=options["again"]))
+
+
+@trial_verb.command("resume")
+@plan_options
+@report_options
+@click.option("--parallel", type=click.IntRange(1), help="Runs at the same time.")
+@click.pass_obj
+def resume_verb(store: str | None, /, **options: Any) -> int:
+    """Go on with the newest trial of the plan; what was paid for is not paid again."""
+    from redrive.app.trials import resume_trial
+
+    return _work(store, options, resume_trial)
+
+
+def _work(store: str | None, options: dict[str, Any], work: Callable[..., Any]) -> int:
+    """Judge a plan, say what it will cost, work on its trial, and report it as far as it came."""
+    from redrive.app.trial_preview import preview_plan
+    from redrive.app.trial_reporting import report_stored
+    from redrive.app.trials import judge_plan
+    from redrive.reports.trial_plan import headline
+
+    path = locate_store(store, os.environ, find_cwd, find_home)
+    judged = judge_plan(Path(options["plan"]), partial(opened_store, store), plan_changes(options))
+    if options["parallel"]:
+        judged = replace(judged, plan=replace(judged.plan, parallel=options["parallel"]))
+    found = preview_plan(
+        judged.plan,
+        partial(opened_store, store),
+        level=judged.level,
+        judging=_judging(judged.plan),
+    )
+    for line in headline(redacted(found)):
+        output.say(line)
+    try:
+        end = work(judged, path, dict(os.environ), tell=output.progress("runs"))
+    except KeyboardInterrupt:
+        output.say("redrive trial resume goes on with this trial, and pays nothing twice")
+        raise
+    for left in end.ungraded:
+        output.say(f"redrive: not graded: {left.task_id} by {left.grader}: {left.reason}")
+    with opened_store(store) as opened:
+        report = report_stored(opened, opened.trials.get_trial(end.trial_id))
+    show_report(report, options)
+    return exit_code(report)
 
 
 @trial_verb.command("report")
@@ -152,7 +221,7 @@ def exit_code(report: TrialReport) -> Exit:
         codes.append(Exit.OPEN)
     gate = None if report.grading is None else report.grading.gate
     if gate is not None:
-        codes.append(
-            {"passed": Exit.DONE, "failed": Exit.FINDING, "inconclusive": Exit.OPEN}[gate.status]
-        )
+        codes.append(_GATES[gate.status])
+    elif report.gate:  # nothing was graded yet: it is neither passed nor failed
+        codes.append(Exit.OPEN)
     return worst(codes)

@@ -135,7 +135,7 @@ def test_the_page_s_address_is_said_and_opened(run, store, monkeypatch, options,
     code, _, err = run("annotate", "no-rm", "--rater", "ann", "--page", "--port", 7, *options)
     assert code == 0
     assert err == "label at at 7  (Finish on the page, or Ctrl-C here, ends it)\n"
-    for _ in range(100):
+    for _ in range(1200):
         if len(seen) == n_opened:
             break
         time.sleep(0.05)
