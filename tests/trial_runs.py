@@ -128,7 +128,7 @@ def make_task(value: Any = "task", workspace: Path | None = None) -> TrialTask:
     held = None
     if workspace is not None:
         held = Workspace("folder", str(workspace), digest_workspace(str(workspace), "folder"))
-    return TrialTask("0123456789abcdef", "one", Raw(msgspec.json.encode(value)), workspace=held)
+    return TrialTask("5ca1ab1e00facade", "one", Raw(msgspec.json.encode(value)), workspace=held)
 
 
 def read_spec(file: Path, name: str = "workflow") -> WorkflowSpec:

@@ -134,7 +134,8 @@ def read_file(path: Path, most_bytes: int) -> bytes | None:
         descriptor = os.open(path, _FILE_FLAGS)
     except OSError:
         return None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        return None
     with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            return None
         return file.read(most_bytes + 1) or None

@@ -28,6 +28,7 @@ from redrive.capture.remote import RemoteBackend
 from redrive.capture.tools import rebuild_error
 from redrive.errors import EffectDenied, ModelError, UsageError, quote
 from redrive.record.event import Kind
+from redrive.trial_tools import FixtureMissError
 
 _CHAT = "chat/completions"
 _FIRST_ERROR = 400
@@ -70,8 +71,8 @@ class RunContext:
 
         Raises:
             EffectDenied: it is none of the workflow's tools.
-            Exception: what the tool raised: of its class where that is a built-in one, else a
-                `RecordedToolError` that names it.
+            Exception: what the tool raised: of its class where that is a built-in one or
+                `FixtureMissError`, else a `RecordedToolError` that names it.
         """
         return self.call_with(tool, arguments)
 
@@ -89,7 +90,7 @@ class RunContext:
         if told.denied is not None:
             raise EffectDenied(told.denied)
         if told.error is not None:
-            raise rebuild_error(*told.error, ())
+            raise rebuild_error(*told.error, (FixtureMissError,))
         return canonical.decode_value(told.result or b"null")
 
     def complete(self, request: Mapping[str, Any], *, model: str | None = None) -> Any:
