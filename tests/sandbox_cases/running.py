@@ -14,7 +14,6 @@ from typing import Any
 from tests.ordinary_user import find_command, run_as_ordinary_user
 
 ROOT, ORDINARY = "root", "an ordinary user"
-_MODULE = "tests.sandbox_cases.matrix"
 _TIMEOUT_S = 240.0
 _REPOSITORY = Path(__file__).resolve().parents[2]
 # Where the effect cannot happen without a sandbox either, and why.
@@ -67,10 +66,22 @@ def run_as(user: str) -> dict[str, dict[str, Any]]:
     """Run every case as a user; level → case → what was seen."""
     if user == ORDINARY and os.geteuid() == 0:
         with _setuid_touch() as setuid:
-            text = run_as_ordinary_user(("-m", _MODULE, setuid), _TIMEOUT_S)
+            return _run(user, "matrix", setuid)
+    return _run(user, "matrix")
+
+
+def run_workflows_as(user: str) -> dict[str, dict[str, Any]]:
+    """Run the hostile workflow as a user; level → what came of it."""
+    return _run(user, "workflow_matrix")
+
+
+def _run(user: str, module: str, *words: str) -> dict[str, dict[str, Any]]:
+    command = ("-W", "ignore", "-m", f"tests.sandbox_cases.{module}", *words)
+    if user == ORDINARY and os.geteuid() == 0:
+        text = run_as_ordinary_user(command, _TIMEOUT_S)
     else:
         text = subprocess.run(
-            (sys.executable, "-W", "ignore", "-m", _MODULE),
+            (sys.executable, *command),
             cwd=_REPOSITORY,
             stdout=subprocess.PIPE,
             timeout=_TIMEOUT_S,

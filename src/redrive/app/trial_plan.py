@@ -83,7 +83,25 @@ def read_plan(
     values = _changed(read_toml(path, what="plan", hint=HINT), changes)
     table = Table(values, path.name)
     folder = path.absolute().parent
-    plan = TrialPlan(
+    plan = _read_parts(table, folder)
+    _hold_ceilings(table, plan)
+    _hold_judges(table, plan)
+    workflows, tasks = table.tables("workflows"), table.table("tasks")
+    table.close()  # before code is loaded and workspaces are read
+    reading = TaskReading(
+        folder, digest_workspace, open_store, is_without=changes.is_without_workspace
+    )
+    plan = replace(plan, workflows=_read_workflows(table, workflows, folder, load_workflow))
+    _hold_gate(table, plan)
+    plan = replace(plan, tasks=read_tasks(tasks, reading))
+    if plan.n_runs > MAX_RUNS:
+        table.refuse("attempts", f"{plan.n_runs} runs: at most {MAX_RUNS} in one trial")
+    return replace(plan, digest=digest_plan(values, plan.workflows, plan.tasks))
+
+
+def _read_parts(table: Table, folder: Path) -> TrialPlan:
+    """Read all of a plan but what its workflows and tasks name."""
+    return TrialPlan(
         name=table.name("name"),
         attempts=table.whole("attempts", default=1, least=1, most=MAX_ATTEMPTS),
         seed=table.whole("seed", default=0, least=0, most=MAX_SEED),
@@ -99,19 +117,6 @@ def read_plan(
         workflows=(),
         tasks=(),
     )
-    _hold_ceilings(table, plan)
-    _hold_judges(table, plan)
-    workflows, tasks = table.tables("workflows"), table.table("tasks")
-    table.close()  # before code is loaded and workspaces are read
-    reading = TaskReading(
-        folder, digest_workspace, open_store, is_without=changes.is_without_workspace
-    )
-    plan = replace(plan, workflows=_read_workflows(table, workflows, folder, load_workflow))
-    _hold_gate(table, plan)
-    plan = replace(plan, tasks=read_tasks(tasks, reading))
-    if plan.n_runs > MAX_RUNS:
-        table.refuse("attempts", f"{plan.n_runs} runs: at most {MAX_RUNS} in one trial")
-    return replace(plan, digest=digest_plan(values, plan.workflows, plan.tasks))
 
 
 def _changed(values: dict[str, Any], changes: PlanChanges) -> dict[str, Any]:
