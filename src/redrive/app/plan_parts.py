@@ -37,12 +37,13 @@ def _read_model(table: Table) -> PlanModel:
         if key not in table:
             hint = f'USD per million tokens, as a string; a free model says {key} = "0"'
             table.refuse(key, f"the model {quote(name)} has no price", hint)
-    cached = "cached_input_usd_per_mtok"
+    cached, written = "cached_input_usd_per_mtok", "cache_write_usd_per_mtok"
     expected = "USD per million tokens"
     price = Price(
         input_usd=table.money("input_usd_per_mtok", expected),
         output_usd=table.money("output_usd_per_mtok", expected),
         cached_input_usd=None if cached not in table else table.money(cached, expected),
+        cache_write_usd=None if written not in table else table.money(written, expected),
     )
     key_env = table.take("key_env")
     model = PlanModel(
@@ -54,6 +55,7 @@ def _read_model(table: Table) -> PlanModel:
         key_env=None if key_env is None else table.check_text("key_env", key_env),
     )
     table.take(cached)
+    table.take(written)
     table.close()
     return model
 

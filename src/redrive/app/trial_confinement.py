@@ -154,6 +154,8 @@ def _covers(place: RunPlace, code: str, shown: Sequence[Bind]) -> Iterator[Bind]
     """Cover what no run may see in the folders that it sees."""
     empty = place.folder / "empty"
     empty.mkdir(mode=0o700, exist_ok=True)
+    nothing = place.folder / "nothing"
+    nothing.touch(mode=0o600)
     covered = dict.fromkeys(find_hidden(code)) if code else {}
     for tail in _STORE_TAILS:
         store = f"{place.store}{tail}"
@@ -162,7 +164,12 @@ def _covers(place: RunPlace, code: str, shown: Sequence[Bind]) -> Iterator[Bind]
     for path in covered:
         # A copy of the run's own is shown elsewhere; nothing of it lies at the host's path.
         if any(lies_in(path, bind.inside) for bind in shown if bind.source == bind.inside):
-            yield Bind(str(empty) if os.path.isdir(path) else os.devnull, path)
+            yield cover(path, str(empty), str(nothing))
+
+
+def cover(path: str, empty: str, nothing: str) -> Bind:
+    """Cover a path with an empty folder or an empty file; a device could not be opened there."""
+    return Bind(empty if os.path.isdir(path) else nothing, path)
 
 
 def find_hidden(folder: str) -> Iterator[str]:

@@ -48,6 +48,7 @@ CREDENTIALS = frozenset(("authorization", "proxy-authorization", "x-api-key", "a
 IDEMPOTENCY_KEY = "idempotency-key"
 _PATHS = frozenset(("/chat/completions", "/responses", "/messages"))
 _VERSION = "/v1"
+_FIRST_ERROR = 400
 _JSON: Headers = (("content-type", "application/json"),)
 
 Seams = Callable[[], tuple[RecordingBackend, RemoteServing]]
@@ -114,7 +115,10 @@ class ModelGate:
             self._state.refuse(RunOutcome.CEILING, str(ceiling) or "a ceiling was reached")
             return self._serve(request, place, _error(402, "ceiling", "the trial's ceiling"))
         if isinstance(charge, ServedAnswer):
-            self._state.note("answers that were paid for before an interruption were used again")
+            if charge.status < _FIRST_ERROR:
+                self._state.note(
+                    "answers that were paid for before an interruption were used again"
+                )
             return self._serve(request, place, charge)
         settling = _Settling(charge, self._open)
         if model.answer is not None:

@@ -10,7 +10,8 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -18,7 +19,7 @@ import msgspec
 from redrive.app.agent_folders import check_cwd, is_of_system
 from redrive.app.confined_agent import find_shown
 from redrive.app.trial_code_digest import WORKFLOW_HINT, digest_code, find_place
-from redrive.app.trial_confinement import find_hidden, python_command
+from redrive.app.trial_confinement import cover, find_hidden, python_command
 from redrive.app.trial_describing import Described, Fault
 from redrive.app.trial_listing import expand_listings
 from redrive.app.trial_mcp import McpCommand, McpWorker
@@ -47,6 +48,7 @@ _LISTING_LIMITS = Limits(cpu_s=30, n_processes=64, output_bytes=MIB, wall_s=90.0
 _CHILD = "redrive.app.trial_describing"
 _JSON_SOURCE = re.compile(r".+\.json")
 _MOST_CHARS = 500
+_NOTHING = "nothing"
 
 
 class LoadedWorkflow(msgspec.Struct, frozen=True):
@@ -98,7 +100,8 @@ def load_workflow(
             spec, lambda server: list_server(server, place, level, caller=environment)
         )
         check_spec(spec)
-    return LoadedWorkflow(PlannedWorkflow(source, spec, digest), place)
+    where = f"{place.file}:{place.name}" if place.file else source
+    return LoadedWorkflow(PlannedWorkflow(source, spec, digest, place=where), place)
 
 
 def is_json(source: str) -> bool:
@@ -175,7 +178,7 @@ def _confine(
         place: whose folder is shown, without what holds secrets where the level can cover it.
         level: of the sandbox.
         program: that is started.
-        empty: an empty folder: its working folder, and what covers others.
+        empty: an empty folder, see `_empty_folder`: its working folder, and what covers others.
         limits: what it may spend.
         caller: the caller's environment.
         readable: what it sees beside.
@@ -188,7 +191,8 @@ def _confine(
     path = caller.get("PATH") or DEFAULT_PATH
     folder = check_cwd(place.folder, home)
     hidden = find_hidden(folder) if level == BUBBLEWRAP else ()
-    covers = (Bind(empty if os.path.isdir(name) else os.devnull, name) for name in hidden)
+    nothing = os.path.join(os.path.dirname(empty), _NOTHING)
+    covers = (cover(name, empty, nothing) for name in hidden)
     return Confinement(
         readable=(
             *find_shown(program, path, home, [folder]),
@@ -227,8 +231,14 @@ def _describe(place: CodePlace, source: str, level: str, caller: Mapping[str, st
     return told.spec
 
 
-def _empty_folder() -> "tempfile.TemporaryDirectory[str]":
-    return tempfile.TemporaryDirectory(prefix="redrive-empty-")
+@contextmanager
+def _empty_folder() -> Iterator[str]:
+    """Make an empty folder, with an empty file beside it."""
+    with tempfile.TemporaryDirectory(prefix="redrive-empty-") as folder:
+        Path(folder, _NOTHING).touch()
+        empty = Path(folder, "empty")
+        empty.mkdir()
+        yield str(empty)
 
 
 def _error_of(fault: Fault, file: str) -> UsageError | PluginError:

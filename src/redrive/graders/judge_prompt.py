@@ -18,7 +18,8 @@ from redrive import canonical
 
 MAX_ENUMERATED = 4
 """Up to that many, the answer's schema lists every ranking (75); beyond, any text is let pass."""
-REASON_CHARS = 600
+# Even at a token for each character an answer ends within the default of 512 tokens.
+REASON_CHARS = 300
 _MARK_DIGITS = 20
 _MAX_ANSWER_CHARS = 20_000
 _RANKING = re.compile(r"\s*\d{1,3}\s*(?:[>=]\s*\d{1,3}\s*)*", re.ASCII)

@@ -87,8 +87,8 @@ class PlannedWorkflow(msgspec.Struct, frozen=True):
         spec: what it declares.
         digest: sha256 of its file and the modules beside it; a resumed trial must find the same.
         role: `incumbent`, `challenger`, or empty.
-        place: `source` as it is found from anywhere, `/ABSOLUTE/PATH.py:NAME` or `MODULE:NAME`;
-            empty where `source` is that already. No part of what the plan is.
+        place: `source` as it is found from any folder, such as `/ABSOLUTE/PATH.py:NAME`; empty
+            where `source` is that already. No part of what the plan is.
     """
 
     source: str

@@ -48,6 +48,13 @@ def test_a_plan_is_read_as_written(tmp_path: Path) -> None:
     assert plan.n_runs == len(list(plan_runs(plan))) == 4
 
 
+def test_prices_of_cached_input_are_read_where_they_are_stated(tmp_path):
+    cached = 'cached_input_usd_per_mtok = "0.03"\ncache_write_usd_per_mtok = "0.375"\n'
+    plan = plan_of(tmp_path, WHOLE.replace("output_usd_per_mtok", cached + "output_usd_per_mtok"))
+    price = plan.models[0].price
+    assert (price.cached_input_usd, price.cache_write_usd) == (Decimal("0.03"), Decimal("0.375"))
+
+
 def test_what_a_grader_takes_stays_as_written(tmp_path: Path) -> None:
     text = WHOLE + 'pointer = "/label"\ntolerance = 0.5\nwords = ["a", 1]\n'
     assert plan_of(tmp_path, text).graders[0].options == {

@@ -131,7 +131,7 @@ def test_writable_folders_are_changed_for_real_and_readable_ones_are_not(tmp_pat
         ({"writable": (Bind("/usr/share"),)}, "be changed"),
         ({"writable": (Bind("{folder}"),), "readable": (Bind("{folder}/in"),)}, "being written"),
         ({"scratch": ("/workspace",)}, "folder in memory"),
-        ({"home": "/home/somebody"}, "empty home"),
+        ({"home": "/srv/somebody"}, "empty home"),
         ({"home_folder": "{folder}"}, "another path"),
         ({"n_cpus": 1000}, "processors"),
         ({"readable": (Bind("{folder}/none"),)}, "no such file"),
