@@ -5,6 +5,7 @@ import contextvars
 import json
 import math
 import os
+import socket
 import subprocess
 import sys
 import textwrap
@@ -12,6 +13,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from msgspec import UNSET, Raw
@@ -608,3 +610,22 @@ def test_the_port_of_backends_is_kept():
         assert not isinstance(answer, ServedResult)
         answer.returned(Raw(json.dumps([1]).encode()))
     assert ServedResult().result is UNSET
+
+
+def test_a_recorder_that_has_no_address_is_reached_by_what_connects_to_it() -> None:
+    recorded = Recorded()
+    server = ControlServer(recorded.backend)
+    opened: list[socket.socket] = []
+    with listening(server) as url:
+        parts = urlsplit(url)
+        there = (parts.hostname or "", parts.port or 0)
+
+        def connect() -> socket.socket:
+            opened.append(socket.create_connection(there))
+            return opened[-1]
+
+        remote = RemoteBackend(f"http://127.0.0.1:1{parts.path}", connect=connect)
+        assert remote.read(Kind.CLOCK_READ, "now", lambda: 5) == 5
+        assert remote.here()[0].thread == remote.here()[0].thread
+        opened[0].close()
+    assert [event.kind for event in recorded.sink.events][-1] is Kind.CLOCK_READ
