@@ -156,8 +156,9 @@ class ModelGate:
     def _refuse(
         self, model: OpenedModel, request: SentRequest, place: Place | None, reason: str
     ) -> ServedAnswer:
-        self._state.deny(f"model:{model.plan.name}", reason)
-        return self._serve(request, place, _error(403, "denied", reason))
+        answer = _error(403, "denied", reason)
+        is_recorded = self._state.deny(f"model:{model.plan.name}", reason)
+        return self._serve(request, place, answer) if is_recorded else answer
 
     def _sent(self, request: SentRequest, place: Place | None) -> ExchangeObserver:
         backend, serving = self._seams()
