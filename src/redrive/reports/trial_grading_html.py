@@ -157,10 +157,15 @@ def _rating(entry: Rating, score: VariantGrade) -> Markup:
         element(
             "td", interval(entry.win_probability, entry.win_low, entry.win_high), class_="num fit"
         ),
-        element("td", f"{entry.wins} won, {entry.ties} even, {entry.losses} lost", class_="num"),
+        element("td", _tally(entry), class_="num"),
         element("td", f"best in {percent(entry.p_best)}", class_="num fit"),
         element("td", _score(score), class_="num"),
     )
+
+
+def _tally(entry: Rating) -> str:
+    counts = ((entry.wins, "won"), (entry.ties, "even"), (entry.losses, "lost"))
+    return ", ".join(f"{count}\u00a0{word}" for count, word in counts)
 
 
 def _score(entry: VariantGrade) -> str:
@@ -168,7 +173,7 @@ def _score(entry: VariantGrade) -> str:
     if entry.judged:
         parts.append(f"{entry.successes} of {entry.judged} succeeded")
     if entry.mean_score is not None:
-        parts.append(f"mean {entry.mean_score:.3f}")
+        parts.append(f"mean\u00a0{entry.mean_score:.3f}")
     for name, rates in (("pass@", entry.pass_at), ("pass^", entry.pass_all)):
         known = [rate for rate in rates if rate.value is not None and rate.k > 1]
         parts += [

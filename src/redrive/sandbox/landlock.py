@@ -62,7 +62,8 @@ _NET_ABI, _DEVICES_ABI = 4, 5
 _CREATE_RULESET, _ASK_VERSION = 444, 1
 _CHILD = Path(__file__).with_name("landlock_child.py")
 _END_TIMEOUT_S = 5.0
-_PREFIX = "redrive-run-"
+# Of nobody else: what is swept is removed.
+_PREFIX = "redrive-landlock-"
 # A folder that is being made is not locked yet; one this old is.
 _LEFT_S = 60.0
 # The process that waits.

@@ -363,6 +363,14 @@ class PolicyChanges(msgspec.Struct, frozen=True):
     hook_decisions: int = 0
 
 
+class TrialChanges(msgspec.Struct, frozen=True):
+    """How many rows about trials a redaction changed, and how many kept files it dropped."""
+
+    plans: int = 0
+    entries: int = 0
+    artefacts: int = 0
+
+
 class Rewriting(Protocol):
     """Removes what a session held before it was rewritten; see `redrive.stores.rewriting`."""
 
@@ -396,6 +404,12 @@ class Rewriting(Protocol):
 
     def rewrite_policies(self, redact: Callable[[bytes], bytes]) -> PolicyChanges:
         """Redact what is stored of policies; `redact` takes and gives JSON."""
+        ...
+
+    def rewrite_trials(
+        self, redact: Callable[[bytes], bytes], holds: Callable[[bytes], bool]
+    ) -> TrialChanges:
+        """Redact what is stored of trials; see `trials.rewrite_trial_tables`."""
         ...
 
     @property

@@ -8,23 +8,28 @@ Source: DESIGN.md §6 "a ledger with `purpose`"; §3 "run ledger".
 
 import hashlib
 import io
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import msgspec
 import zstandard
+from msgspec import Raw
+from msgspec.structs import replace
 
 from redrive.errors import StoreError, TamperError, UsageError, quote
-from redrive.replay.ledger import Entry, Finished, Settled
+from redrive.replay.ledger import Entry, Finished, Graded, Settled, Stopped
+from redrive.replay.trial_values import EpisodeEnd
 from redrive.stores import artefacts
 from redrive.stores.database import Database
-from redrive.stores.growing import append_row
-from redrive.stores.port import TrialRow
+from redrive.stores.growing import append_row, rewrite_rows
+from redrive.stores.port import TrialChanges, TrialRow
 from redrive.stores.rows import Row, StoredEntry, StoredTrial, find_row, read_rows
 
 TRIAL_TABLES: tuple[type[Row], ...] = (StoredTrial, StoredEntry)
 _decode = msgspec.json.Decoder(Entry).decode
 _encode = msgspec.json.Encoder().encode
+_DIGEST = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 
 
 class SqliteTrialTables:
@@ -186,6 +191,84 @@ def artefacts_of(entry: Entry) -> tuple[str, ...]:
             return (end.files_artefact,)
         case _:
             return ()
+
+
+def rewrite_trial_tables(
+    database: Database, redact: Callable[[bytes], bytes], holds: Callable[[bytes], bool]
+) -> tuple[TrialChanges, set[str]]:
+    """Redact plans, ends of runs, judgements and reasons; forget kept files that hold a secret.
+
+    What is left of a ledger folds to the same money and the same runs. A run that is made again
+    asks and pays anew for an answer that was forgotten.
+
+    Args:
+        database: inside a transaction.
+        redact: takes JSON; gives the same object where there is nothing to redact.
+        holds: says whether a kept file (an answer, an archive of a run's files) holds a secret.
+
+    Returns:
+        What changed, and the artefacts (sha256, hex) that no entry may rest on any more.
+    """
+    dropped: set[str] = set()
+
+    def plan(row: StoredTrial) -> StoredTrial:
+        document = unpack_plan(row)
+        new = redact(document)
+        if new is document:
+            return row
+        data = zstandard.ZstdCompressor(level=3).compress(new)
+        return replace(row, size=len(new), document=data)
+
+    def entry(row: StoredEntry) -> StoredEntry:
+        old = parse_entry(row)
+        dropped.update(name for name in _named_by(old) if _holds(database, name, holds))
+        new = _redacted(old, redact, dropped)
+        return row if new is old else replace(row, entry=_encode(new))
+
+    plans = rewrite_rows(database, StoredTrial, plan)
+    entries = rewrite_rows(database, StoredEntry, entry)
+    return TrialChanges(plans, entries, len(dropped)), dropped
+
+
+def _named_by(entry: Entry) -> set[str]:
+    """List the digests that an entry names; a judgement names what it was asked and answered."""
+    names = set(artefacts_of(entry))
+    if isinstance(entry.fact, Graded):
+        names.update(found.decode() for found in _DIGEST.findall(bytes(entry.fact.result)))
+    return names
+
+
+def _holds(database: Database, name: str, holds: Callable[[bytes], bool]) -> bool:
+    if artefacts.find_artefact(database, bytes.fromhex(name)) is None:
+        return False
+    with artefacts.open_artefact(database, bytes.fromhex(name)) as stream:
+        return holds(stream.read())
+
+
+def _redacted(entry: Entry, redact: Callable[[bytes], bytes], dropped: set[str]) -> Entry:
+    """Redact an entry; the same object is given where nothing changes."""
+    fact = entry.fact
+    match fact:
+        case Settled(answer_sha256=str(name)) if name in dropped:
+            return replace(entry, fact=replace(fact, answer_sha256=None))
+        case Finished():
+            data = _encode(fact.end)
+            new = redact(data)
+            end = fact.end if new is data else msgspec.json.decode(new, type=EpisodeEnd)
+            if end.files_artefact in dropped:
+                end = replace(end, files_artefact=None)
+            return entry if end is fact.end else replace(entry, fact=replace(fact, end=end))
+        case Graded():
+            result = bytes(fact.result)
+            new = redact(result)
+            return entry if new is result else replace(entry, fact=replace(fact, result=Raw(new)))
+        case Stopped():
+            data = _encode([fact.reason])
+            new = redact(data)
+            reason = fact.reason if new is data else msgspec.json.decode(new, type=list[str])[0]
+            return entry if new is data else replace(entry, fact=replace(fact, reason=reason))
+        case _:
+            return entry
 
 
 def unpack_plan(row: StoredTrial) -> bytes:

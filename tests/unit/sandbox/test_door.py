@@ -38,7 +38,7 @@ def test_a_bubblewrap_hidden_from_the_path_leads_to_landlock(monkeypatch, tmp_pa
     monkeypatch.setenv("PATH", str(tmp_path))
     assert find_level().name == "landlock"
     done = run_confined(("/bin/sh", "-c", "echo $HOME"), Confinement())
-    assert b"redrive-run-" in done.stdout
+    assert b"redrive-landlock-" in done.stdout
 
 
 def test_with_both_closed_nothing_runs(monkeypatch, tmp_path, no_landlock):
