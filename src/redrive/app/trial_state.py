@@ -97,7 +97,7 @@ class RunState:
                 self._why = (outcome, why)
 
     def deny(self, tool: str, reason: str) -> bool:
-        """Note a refused call; false beyond `MAX_DENIED`, which ends the run and is not recorded."""
+        """Note a refused call; false beyond `MAX_DENIED`, which ends the run."""
         with self._lock:
             is_listed = len(self._denied) < MAX_DENIED
             if is_listed:
