@@ -28,10 +28,15 @@ _OK = 200
 
 
 class _Connection(http.client.HTTPConnection):
-    """Is closed, without a warning, when its thread is gone."""
+    """Is closed, without a warning, when its thread is gone.
 
-    def __del__(self) -> None:
-        self.close()
+    Not by `__del__`: of a reference cycle, the socket may be finalised before what holds it, and
+    warns then. A finaliser keeps the socket out of the cycle.
+    """
+
+    def connect(self) -> None:
+        super().connect()
+        weakref.finalize(self, self.sock.close)
 
 
 class Line:
