@@ -27,6 +27,8 @@ _FURTHER = {
     "shadow": ("absent", "--model", "script:absent.jsonl"),
     "investigate": ("absent", "--model", "script:absent.jsonl"),
     "diff": ("absent", "other"),
+    "eligible": ("absent.py:name",),
+    "trial": ("report", "absent"),
     "policy": ("list",),
     "redact": ("absent",),
     "record": ("--model", "absent", "--", "true"),

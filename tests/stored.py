@@ -34,6 +34,8 @@ from redrive.stores.port import (
     Store,
 )
 from redrive.stores.sqlite import open_store
+from tests.trials import entries, whole_trial
+from tests.trials import opened as opened_trial
 
 _WORDS = [f"{canonical.digest(str(n).encode())[: 2 + n % 7]}" for n in range(800)]
 NS = 10**9
@@ -141,6 +143,15 @@ def put_policy_rows(store: Store, base_id: str) -> None:
             )
         )
     tables.put_label(LabelRow("s1", refs[0], "ann", "unsure", "", 8 * NS))
+
+
+def put_trial(store: Store) -> str:
+    """Store a trial with an entry of each kind, and the answer that one names; give its id."""
+    answer = b'{"status":200,"headers":[],"outcome":"complete"}\n{}'
+    row = store.trials.create("triage-1", canonical.text_digest("plan"), b"[tasks]" * 9, 5 * NS)
+    facts = (opened_trial(), *whole_trial(answer))
+    store.trials.append(row.trial_id, entries(*facts), [answer])
+    return row.trial_id
 
 
 def kill_a_writer(path: Path, after_s: float) -> int:

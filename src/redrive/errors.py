@@ -82,16 +82,24 @@ class IneligibleError(RedriveError):
         message: one line naming the tool.
         tool: the tool id after aliases are resolved.
         chain: workflow → … → tool, outermost first.
+        refusals: every refused (tool, effect, chain, reason), in the order found.
     """
 
     exit_code = 4
 
     def __init__(
-        self, message: str, *, tool: str = "", chain: Sequence[str] = (), hint: str = ""
+        self,
+        message: str,
+        *,
+        tool: str = "",
+        chain: Sequence[str] = (),
+        refusals: Sequence[tuple[str, str, tuple[str, ...], str]] = (),
+        hint: str = "",
     ) -> None:
         super().__init__(message, hint=hint)
         self.tool = tool
         self.chain = tuple(chain)
+        self.refusals = tuple(refusals)
 
 
 class CeilingError(RedriveError):

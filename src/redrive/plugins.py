@@ -21,7 +21,10 @@ IMPORTERS = "redrive.importers"
 RENDERERS = "redrive.renderers"
 MODELS = "redrive.models"
 POLICIES = "redrive.policies"
-GROUPS = (IMPORTERS, RENDERERS, MODELS, POLICIES)
+GRADERS = "redrive.graders"
+WORKFLOWS = "redrive.workflows"
+# `survey` imports every plug-in of these. Workflows are imported in a sandbox alone.
+GROUPS = (IMPORTERS, RENDERERS, MODELS, POLICIES, GRADERS)
 
 
 class PluginState(msgspec.Struct, frozen=True):

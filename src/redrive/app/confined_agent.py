@@ -237,7 +237,7 @@ def _plan(agent: AgentCommand, server: AgentServer) -> _Plan:
     home = agent.caller.get("HOME") or os.path.expanduser("~")
     path = agent.caller.get("PATH") or DEFAULT_PATH
     folder = check_cwd(agent.cwd, home)
-    shown = _shown(agent.command[0], path, home, agent.readable)
+    shown = find_shown(agent.command[0], path, home, agent.readable)
     copy = _copy_of(folder, shown, agent.limits) if agent.is_cwd_copied else None
     confinement = Confinement(
         readable=(*shown, *_working_folder(folder, copy), *_covers(agent.readable)),
@@ -277,7 +277,7 @@ def _environment(agent: AgentCommand, server: AgentServer, path: str) -> Mapping
     }
 
 
-def _shown(command: str, path: str, home: str, readable: Sequence[str]) -> tuple[Bind, ...]:
+def find_shown(command: str, path: str, home: str, readable: Sequence[str]) -> tuple[Bind, ...]:
     """List what is shown read-only: what programs need, redrive itself, and what is named."""
     prefixes = {sys.prefix, sys.base_prefix, os.path.dirname(os.path.dirname(_python()))}
     folders = [*find_folders(command, path, sorted(prefixes), home)]

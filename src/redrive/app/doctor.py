@@ -4,6 +4,7 @@ import os
 import platform
 import sqlite3
 import sys
+from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 
 import msgspec
@@ -12,7 +13,8 @@ from redrive import plugins
 from redrive.errors import RedriveError
 from redrive.models.local import INSTALL_HINT, is_installed
 from redrive.reports.counts import counted
-from redrive.sandbox.bubblewrap import probe
+from redrive.sandbox.door import NONE, find_level, find_levels
+from redrive.sandbox.proof import SandboxLevel
 from redrive.stores.locate import find_cwd, find_home, locate_store, store_exists
 from redrive.stores.sqlite import open_store
 from redrive.version import __version__
@@ -49,17 +51,7 @@ def examine(explicit_store: str | None) -> list[Examination]:
         for state in plugins.survey()
     ]
     found += [_package(name, hint) for name, hint in _OPTIONAL_PACKAGES]
-    level = probe()
-    found.append(
-        Examination(
-            "sandbox",
-            is_ok=level.is_proven,
-            detail=f"{level.name}: {len(level.proofs)} attempts contained"
-            if level.is_proven
-            else f"{level.reason}; foreign hooks are refused",
-            is_optional=True,
-        )
-    )
+    found += _sandbox()
     has_engine = is_installed()
     found.append(
         Examination(
@@ -70,6 +62,47 @@ def examine(explicit_store: str | None) -> list[Examination]:
         )
     )
     return found
+
+
+class SandboxState(msgspec.Struct, frozen=True):
+    """What the sandbox of this machine is worth.
+
+    Attributes:
+        level: the best level that is proven here; `none` where nothing is run.
+        levels: by name, each with its proofs and what it does not hold.
+    """
+
+    level: str
+    levels: dict[str, SandboxLevel]
+
+
+def examine_sandbox() -> SandboxState:
+    """Prove every level of the sandbox; the first call takes a second or two."""
+    return SandboxState(find_level().name, find_levels())
+
+
+def _sandbox() -> Iterator[Examination]:
+    state = examine_sandbox()
+    yield Examination(
+        "sandbox",
+        is_ok=state.level != NONE,
+        detail=f"{state.level} is used"
+        if state.level != NONE
+        else "no level is proven: trials, reruns of commands and foreign hooks are refused",
+        is_optional=True,
+    )
+    for name, level in state.levels.items():
+        yield Examination(
+            f"sandbox {name}", is_ok=level.is_proven, detail=_worth(level), is_optional=True
+        )
+
+
+def _worth(level: SandboxLevel) -> str:
+    if not level.is_proven:
+        return level.reason
+    attempts = ", ".join(proof.what for proof in level.proofs)
+    contained = f"{counted(len(level.proofs), 'attempt')} contained ({attempts})"
+    return "; it lacks: ".join((contained, *filter(None, ["; ".join(level.missing)])))
 
 
 def _store(explicit: str | None) -> Examination:

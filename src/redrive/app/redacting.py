@@ -17,8 +17,10 @@ from redrive.app.auditing import audit_session
 from redrive.app.opening import OpenedSession, open_row
 from redrive.app.redaction_plan import RedactionPlan
 from redrive.app.redaction_sources import open_rewritten
+from redrive.app.trial_answers import parse_answer
 from redrive.audit.report import AuditReport
-from redrive.errors import UsageError
+from redrive.capture.exchanges import decode_content, encodings_of
+from redrive.errors import TamperError, UsageError
 from redrive.record.event import Event
 from redrive.record.opening import find_started
 from redrive.record.session import EventReader, build_index
@@ -28,6 +30,7 @@ from redrive.reports.redaction import (
     RedactionReport,
     SessionRedaction,
     TouchedStep,
+    TrialRows,
 )
 from redrive.reports.scrub_paths import marks_in
 from redrive.reports.scrubber import Decode
@@ -85,10 +88,10 @@ def redact_sessions(
 def _carry_out(
     store: Store, rows: Sequence[SessionRow], plan: RedactionPlan, report: RedactionReport
 ) -> RedactionReport:
-    policies = PolicyRows()
+    policies, trials = PolicyRows(), TrialRows()
     if plan.is_needed:
         with store.transaction():
-            policies = _Rewrite(store, rows, plan).run()
+            policies, trials = _Rewrite(store, rows, plan).run()
     heads = {row.session_id: store.get_row(row.session_id).head for row in rows}
     return msgspec.structs.replace(
         report,
@@ -96,6 +99,7 @@ def _carry_out(
             msgspec.structs.replace(view, head=heads[view.session_id]) for view in report.sessions
         ),
         policies=policies,
+        trials=trials,
         left=store.rewriting.clean() if store.rewriting.needs_cleaning else "",
     )
 
@@ -189,7 +193,7 @@ class _Rewrite:
             for mark in marks
         }
 
-    def run(self) -> PolicyRows:
+    def run(self) -> tuple[PolicyRows, TrialRows]:
         """Write the new, and remove the old."""
         rewriting = self._store.rewriting
         rewriting.begin()
@@ -205,7 +209,20 @@ class _Rewrite:
         gone = before - self._digests()
         rewriting.drop(gone - self._shared(gone).keys())
         changes = rewriting.rewrite_policies(self._redact_policy)
-        return msgspec.convert(changes, PolicyRows, from_attributes=True)
+        of_trials = rewriting.rewrite_trials(self._redact_policy, self._is_forgotten)
+        return (
+            msgspec.convert(changes, PolicyRows, from_attributes=True),
+            msgspec.convert(of_trials, TrialRows, from_attributes=True),
+        )
+
+    def _is_forgotten(self, data: bytes) -> bool:
+        """Say whether a file that a trial keeps holds a secret, in one piece or in a stream's."""
+        try:
+            answer = parse_answer(data)
+            body = decode_content(answer.body, encodings_of(answer.headers))
+        except (TamperError, ValueError):
+            return self._plan.known.is_in(data)
+        return canonical.digest(answer.body) in self._plan.bodies or self._plan.known.is_in(body)
 
     def _digests(self) -> set[str]:
         listed = (self._store.rewriting.digests_of(name) for name in self._named)

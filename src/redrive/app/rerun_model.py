@@ -5,19 +5,14 @@ besides.
 """
 
 from collections.abc import Callable
-from typing import Any
 
-from redrive import canonical
-from redrive.canonical import get_field
-from redrive.capture.exchanges import find_api
+from redrive.app.answering import ask_model, serve_reply
 from redrive.capture.ports import SentRequest, ServedAnswer
 from redrive.compare.rerun_decisions import LiveDecision, compare_decision
 from redrive.record.decisions import JSON_CONTENT
 from redrive.record.event import Event
 from redrive.record.session import SessionIndex
-from redrive.replay.answer_writing import write_answer
-from redrive.replay.answers import objects_in
-from redrive.replay.ports import Model, ModelQuery, ModelReply
+from redrive.replay.ports import Model, ModelReply
 from redrive.replay.rerun_exchange import AskLive
 
 
@@ -47,28 +42,10 @@ class LiveModel:
             ModelError: the model refused, failed, or gave half an answer.
             UsageError: the model cannot send such a request.
         """
-        body = request.body.decode()
-        fields = _fields_of(body)
-        api = find_api(request.method, request.url) or ""
         number = len(self.decisions) + 1
-        reply = self._model.decide(
-            ModelQuery(
-                decision=number,
-                api=api,
-                body=body,
-                prompt=None if self._model.apis else body,
-                messages=objects_in(fields.get("messages") or fields.get("input")),
-            )
-        )
+        reply = ask_model(self._model, request, number)
         self._note(asked, reply)
-        written = write_answer(
-            api,
-            _as_sent(reply, self._mode),
-            number=number,
-            requested=get_field(fields, "model", str) or "",
-            is_streamed=fields.get("stream") is True,
-        )
-        return ServedAnswer(200, (("content-type", written.content_type),), written.body)
+        return serve_reply(request, _as_sent(reply, self._mode), number)
 
     def _note(self, asked: AskLive, reply: ModelReply) -> None:
         recorded = None
@@ -77,14 +54,6 @@ class LiveModel:
             seqs = [seq for seq, other in enumerate(self._index.event_node) if other == node]
             recorded = [self._read_event(seq) for seq in seqs]
         self.decisions.append(compare_decision(asked.flow, asked.step, recorded, reply))
-
-
-def _fields_of(body: str) -> dict[str, Any]:
-    try:
-        value = canonical.decode_value(body)
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 def _as_sent(reply: ModelReply, mode: str) -> ModelReply:

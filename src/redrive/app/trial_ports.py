@@ -61,6 +61,8 @@ class OpenedModel(msgspec.Struct, frozen=True):
         answer: answers a request in this process (a script, a Python model); `None` with a URL.
         fingerprint: of the engine, where who started it knows.
         api: `openai` or `anthropic`: whose base URL variable names it.
+        asks: what its endpoint calls it, where that is another name than the plan's: it takes the
+            place of the request's `model` in what is sent.
     """
 
     plan: PlanModel
@@ -69,6 +71,7 @@ class OpenedModel(msgspec.Struct, frozen=True):
     answer: "InProcessModel | None" = None
     fingerprint: str | None = None
     api: str = "openai"
+    asks: str = ""
 
 
 class InProcessModel(Protocol):

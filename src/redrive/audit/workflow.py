@@ -73,6 +73,22 @@ class SubagentSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     subagents: tuple[str, ...] = ()
 
 
+class McpSpec(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One MCP server, started in the sandbox and spoken to over its standard input and output.
+
+    Attributes:
+        name: its tools are called `mcp__NAME__TOOL`; `mcp:NAME` stands for all that it lists.
+        command: its words.
+        effects: the server's own name of a tool → effect word; a tool that is absent is undeclared.
+        grants: what the server's process may reach, and so each of its tools.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    effects: Mapping[str, str] = {}
+    grants: Grants = NO_GRANTS
+
+
 class WorkflowSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """One workflow version as declared.
 
@@ -88,6 +104,8 @@ class WorkflowSpec(msgspec.Struct, frozen=True, omit_defaults=True):
         aliases: name → tool ids or further aliases that it stands for.
         dynamic: what could not be resolved to declared tools, such as tools chosen at run time.
         command: the words of a command workflow.
+        mcp: servers; of one whose listing was read the tools stand in `tools`, with it as their
+            origin, and `mcp:NAME` is an alias of them.
     """
 
     id: str
@@ -101,6 +119,7 @@ class WorkflowSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     aliases: Mapping[str, tuple[str, ...]] = {}
     dynamic: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
+    mcp: tuple[McpSpec, ...] = ()
 
     @property
     def label(self) -> str:

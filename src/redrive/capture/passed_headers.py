@@ -94,6 +94,19 @@ def accepted_codings(value: bytes) -> bytes:
     return b", ".join(kept) or b"identity"
 
 
+def replaced(headers: RawHeaders, given: Headers, dropped: frozenset[str]) -> RawHeaders:
+    """Put given headers in the place of those of the same name, and leave some out.
+
+    Args:
+        headers: raw, in the order sent.
+        given: these go last.
+        dropped: names in lower case.
+    """
+    gone = dropped | {name.lower() for name, _ in given}
+    kept = [item for item in headers if _word_of(item[0]) not in gone]
+    return kept + [(name.encode("latin-1"), value.encode("latin-1")) for name, value in given]
+
+
 def moved_location(value: bytes, root: bytes, path: bytes, base: bytes) -> bytes:
     """Point a redirect that stays on the upstream at the proxy, so that the agent stays on it.
 

@@ -10,7 +10,7 @@ Nothing here knows stores, formats or verbs.
 Source: DESIGN.md §2, §3 "Provenance manifest".
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -121,6 +121,38 @@ class HttpBackend(Protocol):
 
     def sent(self, request: SentRequest) -> ExchangeObserver | ServedAnswer:
         """Take a request before it goes out; an answer means that it must not go out."""
+        ...
+
+
+class Passing(msgspec.Struct, frozen=True):
+    """A request that may go out.
+
+    Attributes:
+        observer: is told what comes back; `None` where nobody is.
+        body: is sent in place of the agent's.
+        headers: stand in what is sent in place of those of the same name; told to nobody else.
+        dropped: names of headers, in lower case, that are not sent.
+    """
+
+    observer: ExchangeObserver | None
+    body: bytes | None = None
+    headers: Headers = ()
+    dropped: frozenset[str] = frozenset()
+
+
+class Gate(Protocol):
+    """Decides for each request at a proxy whether it goes out, as long as that may take."""
+
+    async def admit(
+        self, name: str, request: SentRequest, fields: Mapping[bytes, bytes]
+    ) -> Passing | ServedAnswer:
+        """Take a request before it goes out; an answer means that it must not go out.
+
+        Args:
+            name: of the upstream that it is for.
+            request: as it would be sent.
+            fields: its headers as the agent sent them, by name in lower case.
+        """
         ...
 
 

@@ -21,7 +21,14 @@ import msgspec
 from redrive.capture import passed_headers as rules
 from redrive.capture.agent_side import AgentSide, Head, Refusal
 from redrive.capture.exchanges import find_api
-from redrive.capture.ports import HttpBackend, Outcome, SentRequest, ServedAnswer
+from redrive.capture.ports import (
+    Gate,
+    HttpBackend,
+    Outcome,
+    Passing,
+    SentRequest,
+    ServedAnswer,
+)
 from redrive.capture.relay import NowNs, Outgoing, Relay, Told
 from redrive.capture.route import CONTROL
 from redrive.capture.token_evidence import ask_for_tokens
@@ -34,13 +41,14 @@ GRACE_S = 0.2
 """How long `close` waits for exchanges whose end is already on its way."""
 MAX_FLOW_CHARS = 200
 
-Control = Mapping[str, Callable[[bytes], Awaitable[bytes]]]
+Control = Mapping[str, Callable[[bytes], Awaitable[bytes | ServedAnswer]]]
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 # A TLS transport hands its loss on once, a plain one not at all.
 _TURNS_TO_CLOSE = 3
 _OUR_HOSTS = ("127.0.0.1", "localhost")
 _SAME_SITE = frozenset((b"none", b"same-origin"))
+_UNRECORDED = Passing(None)
 _JSON = (("content-type", "application/json"), ("cache-control", "no-store"))
 
 
@@ -59,7 +67,10 @@ class Proxy:
     Args:
         backend: is told of every exchange, and may answer it.
         upstreams: name → base URL; see `add_upstreams`.
-        control: further POST routes, below `/TOKEN/redrive/`: body in, JSON out.
+        control: further POST routes, below `/TOKEN/redrive/`: body in, JSON out, or an answer of
+            any kind.
+        gate: decides for each request whether it goes out, in the backend's place; one that fails
+            lets nothing out.
         token_evidence: members that are added to chat requests, such as `CHAT_EVIDENCE`; none
             leave every body as it is.
         token: the secret in its URLs; by default 192 random bits.
@@ -77,6 +88,7 @@ class Proxy:
         upstreams: Mapping[str, str] | None = None,
         *,
         control: Control | None = None,
+        gate: Gate | None = None,
         token_evidence: tuple[str, ...] = (),
         token: str = "",
         ssl_context: ssl.SSLContext | None = None,
@@ -85,6 +97,7 @@ class Proxy:
     ) -> None:
         self._backend = backend
         self._control = dict(control or {})
+        self._gate = gate
         self._token_evidence = token_evidence
         self._token = token or secrets.token_urlsafe(24)
         self._now_ns = now_ns
@@ -241,7 +254,9 @@ class Proxy:
                 f"control route {route.rest.decode()!r}: {type(error).__name__}: {error}"
             )
             raise Refusal(500, "control_failed", "the route failed") from None
-        await agent.answer_ours(ServedAnswer(200, _JSON, answer))
+        if isinstance(answer, bytes):
+            answer = ServedAnswer(200, _JSON, answer)
+        await agent.answer_ours(answer)
 
     # --- exchanges ------------------------------------------------------------------------------
 
@@ -261,15 +276,24 @@ class Proxy:
             flow=_flow_of(head.fields),
             added=added,
         )
-        told = self._tell(sent, is_recorded=head.fields.get(rules.RECORDED) == b"1")
-        if isinstance(told, ServedAnswer):
-            await agent.answer(told)
+        if self._gate is not None:
+            passing = await self._admit(self._gate, route.name, sent, head.fields)
+        else:
+            passing = self._tell(sent, is_recorded=head.fields.get(rules.RECORDED) == b"1")
+        if isinstance(passing, ServedAnswer):
+            await agent.answer(passing)
             return
+        if passing.body is not None:
+            body = passing.body
+            headers = rules.request_headers(head.headers, upstream.authority.encode(), len(body))
+        if passing.headers or passing.dropped:
+            headers = rules.replaced(headers, passing.headers, passing.dropped)
         base = b"http://" + (head.fields.get(b"host") or b"") + self.path_for(route.name).encode()
         target = upstream.path.encode() + route.rest
         if not target.startswith(b"/"):
             target = b"/" + target
-        outgoing = Outgoing(upstream, head.method, target, headers, sent.body, base)
+        outgoing = Outgoing(upstream, head.method, target, headers, body, base)
+        told = Told(passing.observer, self._now_ns, self._on_fault)
         await self._relay(agent, outgoing, told)
 
     def _with_evidence(self, head: Head, url: str, body: bytes) -> tuple[bytes, tuple[str, ...]]:
@@ -280,7 +304,7 @@ class Proxy:
         names = (name.decode("latin-1") for name in head.fields)
         return ask_for_tokens(body, api, names, self._token_evidence)
 
-    def _tell(self, sent: SentRequest, *, is_recorded: bool) -> Told | ServedAnswer:
+    def _tell(self, sent: SentRequest, *, is_recorded: bool) -> Passing | ServedAnswer:
         """Tell the backend of a request.
 
         A backend that fails is no reason to stop the agent: the request goes on unrecorded. One
@@ -291,7 +315,7 @@ class Proxy:
         """
         if is_recorded and not self._backend.is_serving:
             self.n_unrecorded += 1
-            return Told(None, self._now_ns, self._on_fault)
+            return _UNRECORDED
         try:
             answer = self._backend.sent(sent)
         except RedriveError as error:  # said on purpose: a recorder that is fail-closed
@@ -299,15 +323,32 @@ class Proxy:
             raise _not_recorded() from error
         except Exception as error:  # noqa: BLE001 - a recorder's fault is none of the agent's
             self._on_fault(f"a request is not recorded: {type(error).__name__}: {error}")
-            return Told(None, self._now_ns, self._on_fault)
+            return _UNRECORDED
         except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
             raise
         except BaseException as stop:  # noqa: BLE001 - a rerun's end is none an agent may swallow
-            message = f"redrive stopped the run here: {type(stop).__name__}"
-            raise Refusal(400, "run_stopped", message, is_final=True) from None
+            raise _stopped(stop) from None
         if isinstance(answer, ServedAnswer):
             return answer
-        return Told(answer, self._now_ns, self._on_fault)
+        return Passing(answer)
+
+    async def _admit(
+        self, gate: Gate, name: str, sent: SentRequest, fields: rules.Fields
+    ) -> Passing | ServedAnswer:
+        """Ask the gate.
+
+        Raises:
+            Refusal: the gate stops the agent here, or failed: what it did not admit goes nowhere.
+        """
+        try:
+            return await gate.admit(name, sent, fields)
+        except Exception as error:  # what was not admitted must not go out
+            self._on_fault(f"a request is refused: {type(error).__name__}: {error}")
+            raise Refusal(503, "gate_failed", "redrive let nothing out", is_final=True) from error
+        except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as stop:  # noqa: BLE001 - the run's end is none an agent may swallow
+            raise _stopped(stop) from None
 
     async def _relay(self, agent: AgentSide, outgoing: Outgoing, told: Told) -> None:
         """Pass an exchange on for as long as the agent is there.
@@ -349,6 +390,11 @@ class Proxy:
         finally:
             self._exchanging.discard(task)
             wire.on_gone = None
+
+
+def _stopped(stop: BaseException) -> Refusal:
+    message = f"redrive stopped the run here: {type(stop).__name__}"
+    return Refusal(400, "run_stopped", message, is_final=True)
 
 
 def _not_recorded() -> Refusal:

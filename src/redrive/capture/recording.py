@@ -9,6 +9,7 @@ operator, unless the sink is fail-closed and raises `StoreError` itself.
 Source: DESIGN.md §3; ARCHITECTURE.md.
 """
 
+import hashlib
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -31,12 +32,14 @@ from redrive.capture.tool_recording import (
 from redrive.capture.wire_recording import Exchange, WireRecording
 from redrive.errors import StoreError
 from redrive.record.event import (
+    Custom,
     Derived,
     Kind,
     Payload,
     Read,
     SessionEnded,
     SessionStarted,
+    Source,
     raw_of,
 )
 
@@ -221,6 +224,15 @@ class RecordingBackend:
             self._log.add_custom(self._tracker.settled(), name, fields, call_id)
             if is_durable:
                 self._log.flush()
+
+    def keep(self, name: str, fields: Mapping[str, Any], data: bytes) -> str:
+        """Record bytes as an artefact, with a fact of a kind of its own; give their sha256."""
+        digest = hashlib.sha256(data).hexdigest()
+        with self._guarded():
+            fact = Fact(Kind.CUSTOM, Custom(name=name, data=raw_of(dict(fields))))
+            flow, source = self._tracker.settled(), Source(digest, 0, len(data))
+            self._log.add(flow, self._log.next("c"), fact, source=source, artefacts=(data,))
+        return digest
 
     def add_event(self, kind: Kind, payload: Payload, call_id: str | None = None) -> None:
         """Record an event that a hook or another seam has made, in the flow of this context."""

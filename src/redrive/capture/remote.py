@@ -11,6 +11,7 @@ Source: issue 4 §5.
 """
 
 import http.client
+import socket
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
@@ -41,6 +42,7 @@ from redrive.capture.remote_wire import (
     AskedResponse,
     AskedReturned,
     AskedSent,
+    Place,
     Told,
     dump_message,
     dump_text,
@@ -64,6 +66,8 @@ class RemoteBackend:
             `RerunStopped`, since a rerun must not become a real run.
         timeout_s: how long one exchange may take; a live model may stand behind it.
         on_fault: told once, with one line, when something could not be told.
+        connect: opens a connection to the other side where no address leads there; the URL then
+            gives the path alone.
 
     Raises:
         UsageError: the URL is not one of plain HTTP on loopback.
@@ -77,14 +81,19 @@ class RemoteBackend:
         lost: Callable[[str], BaseException] = RerunStopped,
         timeout_s: float = 600.0,
         on_fault: Callable[[str], object] | None = None,
+        connect: Callable[[], socket.socket] | None = None,
     ) -> None:
-        self._line = Line(url, timeout_s)
+        self._line = Line(url, timeout_s, connect)
         self._whereabouts = Whereabouts()
         self._fails_open = fails_open
         self._lost = lost
         self._on_fault = on_fault or _tell_stderr
         self._is_serving: bool | None = None
         self.fault: str | None = None
+
+    def here(self) -> tuple[Place, int]:
+        """Give the place of this context and the number of its next message; see `remote_wire`."""
+        return self._whereabouts.here()
 
     @property
     def is_serving(self) -> bool:

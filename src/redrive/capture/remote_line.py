@@ -10,8 +10,10 @@ import http.client
 import os
 import secrets
 import select
+import socket
 import threading
 import weakref
+from collections.abc import Callable
 from contextvars import ContextVar, Token
 from itertools import count
 from typing import Any
@@ -34,8 +36,15 @@ class _Connection(http.client.HTTPConnection):
     warns then. A finaliser keeps the socket out of the cycle.
     """
 
+    opener: Callable[[], socket.socket] | None = None
+
     def connect(self) -> None:
-        super().connect()
+        """Connect, by another way than an address where there is one."""
+        if self.opener is None:
+            super().connect()
+        else:
+            self.sock = self.opener()
+            self.sock.settimeout(self.timeout)
         weakref.finalize(self, self.sock.close)
 
 
@@ -45,13 +54,17 @@ class Line:
     Args:
         url: of plain HTTP on loopback.
         timeout_s: of one exchange.
+        connect: opens a connection where no address leads there.
 
     Raises:
         UsageError: the URL leads elsewhere.
     """
 
-    def __init__(self, url: str, timeout_s: float) -> None:
+    def __init__(
+        self, url: str, timeout_s: float, connect: Callable[[], socket.socket] | None = None
+    ) -> None:
         self.url = url
+        self._connect = connect
         self._host, self._port, self._path = _parse_url(url)
         self._timeout_s = timeout_s
         self._local = threading.local()
@@ -71,6 +84,7 @@ class Line:
             except (ConnectionError, http.client.RemoteDisconnected):
                 kept.close()
         fresh = _Connection(self._host, self._port, timeout=self._timeout_s)
+        fresh.opener = self._connect
         self._local.connection, self._local.pid = fresh, os.getpid()
         return self._exchange(fresh, route, body)
 

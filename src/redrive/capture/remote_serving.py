@@ -13,7 +13,7 @@ Source: issue 4 §5.
 import asyncio
 import threading
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
@@ -71,8 +71,39 @@ def serve_remote(backend: Backend) -> Mapping[str, Handler]:
     was made in. A handler raises `UsageError` for a message that is none, with one line that does
     not repeat it.
     """
-    server = _Server(backend)
-    return {route: partial(server.handle, route) for route in ROUTES}
+    return open_remote(backend).handlers
+
+
+def open_remote(backend: Backend, routes: Collection[str] = tuple(ROUTES)) -> "RemoteServing":
+    """Serve some of the routes, and let others act where an agent's message comes from.
+
+    Called in the context that the agents' first places inherit; see `serve_remote`.
+    """
+    return RemoteServing(_Server(backend), routes)
+
+
+class RemoteServing:
+    """A backend as agents in other processes reach it; made by `open_remote`.
+
+    Attributes:
+        handlers: route → what answers a body.
+    """
+
+    def __init__(self, server: "_Server", routes: Collection[str]) -> None:
+        self._server = server
+        self.handlers = {route: partial(server.handle, route) for route in routes}
+
+    def run_at(self, place: Place, act: Callable[[], _T]) -> _T:
+        """Act in the context of an agent's place, one at a time; blocks while another acts there.
+
+        Raises:
+            RuntimeError: the place is acting already, in this very thread.
+        """
+        return self._server.run_at(place, act)
+
+    def close(self) -> None:
+        """Give up the threads; what is going on in them ends by itself."""
+        self._server.close()
 
 
 @runtime_checkable
@@ -190,6 +221,16 @@ class _Server:
             "note": self._note,
             "event": self._event,
         }
+
+    def run_at(self, place: Place, act: Callable[[], _T]) -> _T:
+        """Act in a place."""
+        here = self._places.find(place)
+        with here.lock:
+            return here.context.run(act)
+
+    def close(self) -> None:
+        """Give up the threads."""
+        self._executor.shutdown(wait=False, cancel_futures=True)
 
     async def handle(self, route: str, body: bytes) -> bytes:
         """Answer one message of a route."""

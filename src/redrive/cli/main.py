@@ -37,6 +37,11 @@ VERBS = {
     "record-hook": ("redrive.cli.verbs.record_hook", "Report a hook of Claude Code to a recorder."),
     "mcp": ("redrive.cli.verbs.mcp", "Record the tools of an MCP server, from its client's side."),
     "rerun": ("redrive.cli.verbs.rerun", "Run an agent's own code again on what was recorded."),
+    "eligible": ("redrive.cli.verbs.eligible", "Say whether a workflow reaches an unsafe tool."),
+    "trial": (
+        "redrive.cli.verbs.trial",
+        "Re-run tasks under new workflow versions, in the sandbox.",
+    ),
     "policy": ("redrive.cli.verbs.policy", "Test a policy on history before anyone meets it."),
     "diff": ("redrive.cli.verbs.shadow", "Compare two recorded sessions, decision by decision."),
 }

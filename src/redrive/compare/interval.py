@@ -1,4 +1,4 @@
-"""The exact interval of a proportion: Clopper and Pearson's, from the standard library alone.
+"""The exact interval and test of a proportion, from the standard library alone.
 
 Knows numbers. Must not know what is counted.
 
@@ -7,6 +7,7 @@ continued fraction (DLMF 8.17.22) and Lentz's method.
 """
 
 import math
+from fractions import Fraction
 
 METHOD = "clopper-pearson"
 _TINY = 1e-300
@@ -32,6 +33,31 @@ def clopper_pearson(k: int, n: int, confidence: float = 0.95) -> tuple[float, fl
     low = 0.0 if k == 0 else _quantile(k, n - k + 1, tail)
     high = 1.0 if k == n else 1 - _quantile(n - k, k + 1, tail)
     return low, high
+
+
+def binomial_test(k: int, n: int, share: Fraction = Fraction(1, 2)) -> float:
+    """Give the exact two-sided p-value of k of n: of all counts that are no likelier than k.
+
+    Args:
+        k: successes, 0 to n.
+        n: trials; with none the p-value is 1.
+        share: what is tested, above 0 and below 1.
+
+    Raises:
+        ValueError: an argument is out of its range.
+
+    Cost: O(n) steps on integers of O(n) digits; nothing is rounded before the end.
+    """
+    if not 0 <= k <= n:
+        raise ValueError(f"{k} of {n} is no proportion")
+    if not 0 < share < 1:
+        raise ValueError(f"a share of {share}: expected above 0 and below 1")
+    hit, miss = share.numerator, share.denominator - share.numerator
+    weights = [miss**n]
+    for count in range(n):
+        weights.append(weights[-1] * (n - count) * hit // ((count + 1) * miss))
+    as_rare = sum(weight for weight in weights if weight <= weights[k])
+    return float(Fraction(as_rare, share.denominator**n))
 
 
 def _quantile(a: int, b: int, share: float) -> float:

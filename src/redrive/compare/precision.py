@@ -15,6 +15,7 @@ import msgspec
 
 from redrive import canonical
 from redrive.compare.interval import METHOD, clopper_pearson
+from redrive.compare.resampling import draw_below
 
 CATEGORIES = ("true", "false", "unsure")
 _DRAW = "policy.sample"
@@ -135,15 +136,9 @@ def draw_sample(refs: Iterable[str], size: int, seed: str) -> tuple[str, ...]:
     draws = canonical.stream(seed, _DRAW)
     count = min(size, len(pool))
     for place in range(count):
-        other = place + _below(draws, len(pool) - place)
+        other = place + draw_below(draws, len(pool) - place)
         pool[place], pool[other] = pool[other], pool[place]
     return tuple(pool[:count])
-
-
-def _below(draws: Iterable[int], limit: int) -> int:
-    """Draw an integer in [0, limit), each equally likely: what would favour some is drawn again."""
-    fair = 2**64 - 2**64 % limit
-    return next(draw for draw in draws if draw < fair) % limit
 
 
 # --- agreement

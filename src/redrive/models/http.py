@@ -97,7 +97,7 @@ class HttpClient:
             UsageError: `httpx2` is missing, or the body cannot be sent.
         """
         content = body_bytes(body)
-        httpx = _import_httpx()
+        httpx = import_httpx()
         if self._client is None:
             # A kept connection may be closed by the server just when it is used again, and without
             # a retry that would look like half an answer: each request gets its own.
@@ -169,7 +169,12 @@ _STATUS_HINTS = {
 }
 
 
-def _import_httpx() -> Any:
+def import_httpx() -> Any:
+    """Import the HTTP library.
+
+    Raises:
+        UsageError: it is not installed.
+    """
     try:
         import httpx2
     except ImportError as error:

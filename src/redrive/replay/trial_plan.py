@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from decimal import Decimal
 
 import msgspec
+from msgspec import UNSET, Raw, UnsetType
 
 from redrive import canonical
 from redrive.audit.workflow import WorkflowSpec
@@ -86,12 +87,15 @@ class PlannedWorkflow(msgspec.Struct, frozen=True):
         spec: what it declares.
         digest: sha256 of its file and the modules beside it; a resumed trial must find the same.
         role: `incumbent`, `challenger`, or empty.
+        place: `source` as it is found from any folder, such as `/ABSOLUTE/PATH.py:NAME`; empty
+            where `source` is that already. No part of what the plan is.
     """
 
     source: str
     spec: WorkflowSpec
     digest: str
     role: str = ""
+    place: str = ""
 
     @property
     def label(self) -> str:
@@ -115,7 +119,12 @@ class TrialPlan(msgspec.Struct, frozen=True):
         parallel: runs at the same time; 0 for as many as the machine has processors.
         gate: such as `challenger within 0.05 of incumbent`; empty for none.
         simulate: ids of unsafe tools of which the simulator stands in.
-        digest: sha256 of the plan, its tasks and the digests of its workflows.
+        digest: sha256 of the plan, its tasks and the digests of its workflows. What changes no
+            run is left out (ceilings, and how many run at a time), so that a trial that stopped
+            at a ceiling can be resumed under a higher one.
+        environment: the environment that its runs are given, as the plan states it, a JSON object;
+            compared with what a task's session recorded.
+        folder: absolute path of the plan file's folder, from which its graders read.
     """
 
     name: str
@@ -131,6 +140,8 @@ class TrialPlan(msgspec.Struct, frozen=True):
     gate: str = ""
     simulate: tuple[str, ...] = ()
     digest: str = ""
+    environment: Raw | UnsetType = UNSET
+    folder: str = ""
 
     @property
     def n_runs(self) -> int:

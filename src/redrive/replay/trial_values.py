@@ -66,6 +66,7 @@ class TrialTask(msgspec.Struct, frozen=True, omit_defaults=True):
         expected: what checks compare with, any JSON value.
         session_id: the recorded session that it was taken from.
         environment: the recorded environment (case 61), a JSON object.
+        origin: where the input was read, such as `tasks.jsonl:3` or `stated task`.
     """
 
     task_id: str
@@ -75,6 +76,7 @@ class TrialTask(msgspec.Struct, frozen=True, omit_defaults=True):
     expected: Raw | UnsetType = UNSET
     session_id: str | None = None
     environment: Raw | UnsetType = UNSET
+    origin: str = ""
 
 
 class RunKey(msgspec.Struct, frozen=True, order=True):
@@ -97,19 +99,24 @@ class PlannedRun(msgspec.Struct, frozen=True):
 
 
 class Price(msgspec.Struct, frozen=True):
-    """What a model costs, USD per million tokens; 0 must be written down to count as known."""
+    """What a model costs, USD per million tokens; 0 must be written down to count as known.
+
+    Cached input, read or written, costs as other input does where nothing else is stated.
+    """
 
     input_usd: Decimal
     output_usd: Decimal
     cached_input_usd: Decimal | None = None
+    cache_write_usd: Decimal | None = None
 
 
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Token counts of one answer; `input_tokens` includes the cached ones."""
+    """Token counts of one answer; `input_tokens` includes those read from or written to a cache."""
 
     input_tokens: int = 0
     output_tokens: int = 0
     cached_input_tokens: int = 0
+    cache_write_tokens: int = 0
 
 
 class DeniedCall(msgspec.Struct, frozen=True):

@@ -5,7 +5,7 @@ Knows shapes and words. Must not know stores, nor how secrets are found.
 Source: docs/redaction.md; `redrive redact`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -19,6 +19,7 @@ __all__ = [
     "RedactionReport",
     "SessionRedaction",
     "TouchedStep",
+    "TrialRows",
     "redaction_lines",
 ]
 
@@ -77,6 +78,14 @@ class PolicyRows(msgspec.Struct, frozen=True):
     hook_decisions: int = 0
 
 
+class TrialRows(msgspec.Struct, frozen=True):
+    """How much of trials held a secret too; kept files (answers, archives) were dropped."""
+
+    plans: int = 0
+    entries: int = 0
+    artefacts: int = 0
+
+
 class RedactionReport(msgspec.Struct, frozen=True):
     """What one `redact` did.
 
@@ -84,6 +93,7 @@ class RedactionReport(msgspec.Struct, frozen=True):
         sessions: in the order named.
         dry_run: whether nothing was written.
         policies: what else was redacted.
+        trials: of trials.
         also_in: other sessions of the store that hold one of the secrets.
         left: why bytes of what was removed may still lie in the file; empty where none do.
     """
@@ -94,6 +104,7 @@ class RedactionReport(msgspec.Struct, frozen=True):
     also_in: tuple[str, ...] = ()
     left: str = ""
     rules_version: str = RULES_VERSION
+    trials: TrialRows = TrialRows()
 
 
 def redaction_lines(report: RedactionReport) -> Iterator[str]:
@@ -101,6 +112,7 @@ def redaction_lines(report: RedactionReport) -> Iterator[str]:
     for session in report.sessions:
         yield from _session_lines(session, is_dry=report.dry_run)
     yield from _policy_lines(report.policies)
+    yield from _trial_lines(report.trials)
     if report.also_in:
         names = ", ".join(map(escape, report.also_in))
         yield f"the same secrets are in {names}: redact them too"
@@ -144,11 +156,24 @@ def _steps_text(session: SessionRedaction, *, is_dry: bool) -> str:
 
 def _policy_lines(rows: PolicyRows) -> Iterator[str]:
     words = (
-        (rows.reports, "policy report", "redacted"),
-        (rows.inferences, "cached inference", "dropped"),
-        (rows.labels, "label", "redacted"),
-        (rows.hook_decisions, "hook decision", "redacted"),
+        (counted(rows.reports, "policy report"), "redacted"),
+        (counted(rows.inferences, "cached inference"), "dropped"),
+        (counted(rows.labels, "label"), "redacted"),
+        (counted(rows.hook_decisions, "hook decision"), "redacted"),
     )
-    for count, noun, what in words:
-        if count:
-            yield f"{counted(count, noun)} {what}"
+    yield from _said(words)
+
+
+def _trial_lines(rows: TrialRows) -> Iterator[str]:
+    words = (
+        (counted(rows.plans, "trial plan"), "redacted"),
+        (counted(rows.entries, "ledger entry", "ledger entries"), "redacted"),
+        (counted(rows.artefacts, "file that a trial kept", "files that trials kept"), "dropped"),
+    )
+    yield from _said(words)
+
+
+def _said(words: Iterable[tuple[str, str]]) -> Iterator[str]:
+    for count, what in words:
+        if not count.startswith("0 "):
+            yield f"{count} {what}"

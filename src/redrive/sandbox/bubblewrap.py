@@ -1,7 +1,8 @@
 """The sandbox of DESIGN.md §6 on Linux: a command under bubblewrap, proven first or not at all.
 
-The one door: `run_confined` runs nothing until `probe` has shown, on this machine and with a
-control outside, that writes, connections, secrets, files and descriptors do not cross.
+For what needs namespaces; `door` is for what may run at any level. `run_confined` runs nothing
+until `probe` has shown, on this machine and with a control outside, that writes, connections,
+secrets, files and descriptors do not cross.
 """
 
 import shutil
@@ -11,7 +12,7 @@ from collections.abc import Sequence
 from redrive.errors import ContainmentError
 from redrive.sandbox.confinement import ConfinedResult, Confinement
 from redrive.sandbox.launch import launch
-from redrive.sandbox.proof import SandboxLevel, prove
+from redrive.sandbox.proof import SandboxLevel, prove_bubblewrap
 from redrive.sandbox.wiring import UNWIRED, Wiring
 
 INSTALL_HINT = (
@@ -54,4 +55,4 @@ def run_confined(
 def _level(found: str | None) -> SandboxLevel:
     if found is None:
         return SandboxLevel(name="none", is_proven=False, reason="there is no bubblewrap here")
-    return prove(found)
+    return prove_bubblewrap(found)

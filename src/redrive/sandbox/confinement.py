@@ -57,6 +57,9 @@ class Limits(msgspec.Struct, frozen=True):
     count where the kernel holds it) for all together: memory is bounded by the product, not by
     `address_space_bytes` alone. `scratch_bytes` bounds each of the folders in memory (home, `/tmp`,
     `/dev/shm`), `output_bytes` each of the two outputs: what exceeds it is read and dropped.
+    `disk_bytes` bounds what all writable folders of the host take together, what was in them
+    before included; it is measured again and again, so that a run overshoots a little before it is
+    ended, and `None` leaves it unbounded.
     """
 
     cpu_s: int = 20
@@ -67,6 +70,7 @@ class Limits(msgspec.Struct, frozen=True):
     scratch_bytes: int = 64 * MIB
     output_bytes: int = MIB
     wall_s: float = 60.0
+    disk_bytes: int | None = None
 
 
 class Confinement(msgspec.Struct, frozen=True):
@@ -110,6 +114,7 @@ class ConfinedResult(msgspec.Struct, frozen=True):
         is_output_cut: at least one output was longer than is kept.
         wall_s: how long it took.
         is_stopped: it was ended because whoever started it asked for that.
+        is_disk_full: its writable folders took more than `disk_bytes`, or could not be measured.
     """
 
     exit_code: int | None
@@ -121,6 +126,7 @@ class ConfinedResult(msgspec.Struct, frozen=True):
     is_output_cut: bool
     wall_s: float
     is_stopped: bool = False
+    is_disk_full: bool = False
 
 
 def dump_arguments(confinement: Confinement, known_options: str) -> tuple[str, ...]:

@@ -2,8 +2,8 @@
 
 Knows the packets of `shim.py` and hands connected sockets to whoever serves them. Does not know
 what is spoken on them. Everything that comes through the channel is hostile: of the descriptors
-only connected TCP sockets on loopback addresses are used, the others are closed unread, and only
-so many are open at once.
+only connected TCP sockets on loopback addresses are used, and ends of unnamed pairs of Unix streams
+where they are asked for; the others are closed unread, and only so many are open at once.
 
 Source: DESIGN.md §6; unix(7) "SCM_RIGHTS".
 """
@@ -110,17 +110,23 @@ def shim_command(
 
 
 async def serve_loopback(
-    channel: socket.socket, serve: Serve, *, n_most: int = MAX_CONNECTIONS
+    channel: socket.socket,
+    serve: Serve,
+    *,
+    n_most: int = MAX_CONNECTIONS,
+    takes_pairs: bool = False,
 ) -> LoopbackReport:
-    """Serve the connections of one run until the shim has ended.
+    """Serve the connections of one run until nobody inside holds the channel any more.
 
     Args:
         channel: the end that is kept, as `open_channel` gives it.
         serve: awaited once for each connection, all at the same time. What it raises ends that
             connection alone.
         n_most: connections that are open at once; one more is closed.
+        takes_pairs: ends of pairs of Unix streams count as connections too, as `line.open_stream`
+            passes them out.
     """
-    served = _Served(serve, n_most)
+    served = _Served(serve, n_most, takes_pairs=takes_pairs)
     channel.settimeout(0)
     try:
         while (packet := await _next_packet(channel)) is not None:
@@ -135,9 +141,10 @@ async def serve_loopback(
 class _Served:
     """Counts and holds what is being served."""
 
-    def __init__(self, serve: Serve, n_most: int) -> None:
+    def __init__(self, serve: Serve, n_most: int, *, takes_pairs: bool) -> None:
         self._serve = serve
         self._n_most = n_most
+        self._takes_pairs = takes_pairs
         # Kept alive by whoever serves, who closes the very object: that tells when one is over.
         self._open: weakref.WeakSet[socket.socket] = weakref.WeakSet()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -147,7 +154,7 @@ class _Served:
     def take(self, data: bytes, descriptors: Sequence[int]) -> None:
         """Take one packet; descriptors are owned from here on."""
         for descriptor in descriptors:
-            connection = _connection(descriptor)
+            connection = _connection(descriptor, takes_pairs=self._takes_pairs)
             if connection is None or not self._has_room():
                 self._n_refused += 1
                 if connection is not None:
@@ -229,8 +236,8 @@ def _resolve(future: "asyncio.Future[None]") -> None:
         future.set_result(None)
 
 
-def _connection(descriptor: int) -> socket.socket | None:
-    """Take a descriptor if it is a connected TCP socket on loopback; else close it, unread."""
+def _connection(descriptor: int, *, takes_pairs: bool) -> socket.socket | None:
+    """Take a descriptor if it is a connection of the kinds that may come; else close it, unread."""
     try:
         taken = socket.socket(fileno=descriptor)
     except OSError:
@@ -238,12 +245,7 @@ def _connection(descriptor: int) -> socket.socket | None:
             os.close(descriptor)
         return None
     try:
-        is_tcp = (taken.family, taken.type, taken.proto) == (
-            *(socket.AF_INET, socket.SOCK_STREAM),
-            socket.IPPROTO_TCP,
-        )
-        ends = (taken.getsockname(), taken.getpeername()) if is_tcp else ()
-        if ends and all(host.startswith(_LOOPBACK) for host, _ in ends):
+        if _is_loopback(taken) or (takes_pairs and _is_pair(taken)):
             taken.settimeout(0)
             return taken
     except OSError:
@@ -251,3 +253,26 @@ def _connection(descriptor: int) -> socket.socket | None:
         pass
     taken.close()
     return None
+
+
+def _is_loopback(taken: socket.socket) -> bool:
+    """Say whether a socket is a TCP connection between loopback addresses."""
+    if (taken.family, taken.type, taken.proto) != (
+        *(socket.AF_INET, socket.SOCK_STREAM),
+        socket.IPPROTO_TCP,
+    ):
+        return False
+    ends = (taken.getsockname(), taken.getpeername())
+    return all(host.startswith(_LOOPBACK) for host, _ in ends)
+
+
+def _is_pair(taken: socket.socket) -> bool:
+    """Say whether a socket is one end of a connected pair of Unix streams without a name.
+
+    A connection to a server's path or abstract name has that name at one of its ends.
+    """
+    return (
+        (taken.family, taken.type) == (socket.AF_UNIX, socket.SOCK_STREAM)
+        and not taken.getsockname()
+        and not taken.getpeername()
+    )

@@ -131,11 +131,17 @@ class Database:
 
 
 def open_database(
-    path: Path, *, create: bool, read_only: bool, busy_timeout_ms: int = BUSY_TIMEOUT_MS
+    path: Path,
+    *,
+    create: bool,
+    read_only: bool,
+    busy_timeout_ms: int = BUSY_TIMEOUT_MS,
+    is_shared: bool = False,
 ) -> Database:
     """Open a SQLite file, or make one with mode 0600 in folders of mode 0700.
 
-    A file or folder that this user may not write is opened for reading alone.
+    A file or folder that this user may not write is opened for reading alone. With `is_shared`,
+    any thread may use it, one at a time; whoever shares it holds the lock.
 
     Raises:
         UsageError: it does not exist, and `create` is false.
@@ -156,7 +162,7 @@ def open_database(
     is_immutable = not may_write and not _has_log(path)
     mode = "ro&immutable=1" if is_immutable else "ro" if is_read_only else "rw"
     try:
-        connection = _connect(path, mode, busy_timeout_ms)
+        connection = _connect(path, mode, busy_timeout_ms, is_shared=is_shared)
     except _ERRORS as error:
         raise _fault(path, error) from error
     return Database(path, connection, is_read_only=is_read_only)
@@ -177,12 +183,13 @@ def _make_folder(folder: Path) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
 
 
-def _connect(path: Path, mode: str, busy_timeout_ms: int) -> sqlite3.Connection:
+def _connect(path: Path, mode: str, busy_timeout_ms: int, *, is_shared: bool) -> sqlite3.Connection:
     connection = sqlite3.connect(
         f"file:{quote(str(path.absolute()))}?mode={mode}",
         uri=True,
         isolation_level=None,
         timeout=busy_timeout_ms / 1000,
+        check_same_thread=not is_shared,
     )
     # A damaged text is caught by its seal, so it must reach Python as some text.
     connection.text_factory = lambda data: data.decode("utf-8", "replace")

@@ -1,13 +1,11 @@
 """What a store keeps of policies: reports, inferences, samples with labels, the hook's decisions.
 
 Knows rows and JSON texts. Must not know what a policy is, nor what a label means for its precision.
-These tables only grow. Each has a tail: the count of its rows and a digest that chains their seals,
-so that `verify` finds a row that was changed, dropped, moved or added behind the store's back.
+These tables only grow; see `growing`.
 
 Source: DESIGN.md §7; §3 "inference cache, annotations".
 """
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -17,7 +15,8 @@ import zstandard
 
 from redrive import canonical
 from redrive.errors import StoreError, TamperError, UsageError, quote
-from redrive.stores.database import Database, SqlValue
+from redrive.stores.database import Database
+from redrive.stores.growing import append_row, rewrite_rows
 from redrive.stores.port import (
     HookRow,
     InferenceRow,
@@ -33,11 +32,8 @@ from redrive.stores.rows import (
     StoredLabel,
     StoredReport,
     StoredSample,
-    TailRow,
     find_row,
-    put_row,
     read_rows,
-    seal_of,
 )
 
 POLICY_TABLES: tuple[type[Row], ...] = (
@@ -85,7 +81,7 @@ class SqlitePolicyTables:
             known = None if last is None else (last.version, last.digest, last.document)
             if last is not None and known == (_safe(version), digest, data):
                 return _cast(ReportRow, last)
-            return _cast(ReportRow, _append(self._database, StoredReport, values))
+            return _cast(ReportRow, append_row(self._database, StoredReport, values))
 
     def reports(self, policy: str | None = None) -> list[ReportRow]:
         """List the reports of one policy or all, newest last; cost: each is read and checked."""
@@ -123,7 +119,7 @@ class SqlitePolicyTables:
             for row in rows:
                 known = self.find_inference(row.key)
                 if known is None:
-                    _append(self._database, StoredInference, msgspec.structs.astuple(row))
+                    append_row(self._database, StoredInference, msgspec.structs.astuple(row))
                     count += 1
                 else:
                     _require_equal(known, row)
@@ -154,7 +150,7 @@ class SqlitePolicyTables:
             if self._database.find("SELECT 1 FROM policy_reports WHERE id = ?", (row.report,)):
                 refs = canonical.encode(tuple(map(_safe, row.event_refs))).decode()
                 values = msgspec.structs.astuple(row)
-                _append(self._database, StoredSample, (*values[:-2], refs, row.created_ns))
+                append_row(self._database, StoredSample, (*values[:-2], refs, row.created_ns))
                 return row
         raise UsageError(f"no policy report {row.report}", hint="`redrive policy replay` makes one")
 
@@ -178,7 +174,7 @@ class SqlitePolicyTables:
             sample = self._find_sample(row.sample)
             if sample is None or _safe(row.event_ref) not in sample.event_refs:
                 raise UsageError(f"sample {quote(row.sample)} holds no {quote(row.event_ref)}")
-            _append(self._database, StoredLabel, msgspec.structs.astuple(row))
+            append_row(self._database, StoredLabel, msgspec.structs.astuple(row))
 
     def labels(self, sample: str, rater: str | None = None) -> list[LabelRow]:
         """List the labels of a sample, of one rater or of all, newest last."""
@@ -193,7 +189,7 @@ class SqlitePolicyTables:
         """Append a decision of the live hook."""
         values = (*msgspec.structs.astuple(row)[:-1], int(row.is_unreplayed))
         with self._writing():
-            _append(self._database, StoredHook, values)
+            append_row(self._database, StoredHook, values)
 
     def hook_decisions(self, policy: str | None = None) -> Iterator[HookRow]:
         """Stream the decisions of one policy or all, in the order made."""
@@ -238,44 +234,13 @@ def rewrite_policy_tables(database: Database, redact: Callable[[bytes], bytes]) 
 
     replace = msgspec.structs.replace
     return PolicyChanges(
-        reports=_rewrite(database, StoredReport, report),
-        inferences=_rewrite(database, StoredInference, inference),
-        labels=_rewrite(database, StoredLabel, lambda row: replace(row, note=text(row.note))),
-        hook_decisions=_rewrite(
+        reports=rewrite_rows(database, StoredReport, report),
+        inferences=rewrite_rows(database, StoredInference, inference),
+        labels=rewrite_rows(database, StoredLabel, lambda row: replace(row, note=text(row.note))),
+        hook_decisions=rewrite_rows(
             database, StoredHook, lambda row: replace(row, reason=text(row.reason))
         ),
     )
-
-
-def _rewrite(database: Database, kind: type[_R], change: Callable[[_R], _R | None]) -> int:
-    """Change or drop rows of a table that only grows; say how many, and give it a new tail."""
-    rows = list(read_rows(database, kind, "ORDER BY id"))
-    changed = [change(row) for row in rows]
-    count = sum(old != new for old, new in zip(rows, changed, strict=True))
-    if not count:
-        return 0
-    # The table is a name of this module.
-    database.execute(f"DELETE FROM {kind.table}")  # noqa: S608 # nosec B608
-    tail = empty_tail(kind)
-    for row in changed:
-        if row is not None:
-            put_row(database, row)
-            tail = longer_tail(tail, seal_of(row))
-    put_row(database, tail, replaces=True)
-    return count
-
-
-def _append(database: Database, kind: type[_R], values: tuple[SqlValue, ...]) -> _R:
-    """Add a row at the end of a table, and its seal to the table's tail.
-
-    A text with a lone surrogate, which the file cannot hold, is stored with its escape.
-    """
-    tail = find_row(database, TailRow, "WHERE name = ?", (kind.table,)) or empty_tail(kind)
-    safe = (_safe(v) if isinstance(v, str) else v for v in values)
-    row = kind(tail.rows + 1, *safe)
-    put_row(database, row)
-    put_row(database, longer_tail(tail, seal_of(row)), replaces=True)
-    return row
 
 
 def _safe(text: str) -> str:
@@ -289,17 +254,6 @@ def _decompressed(row: StoredReport) -> bytes:
         return zstandard.ZstdDecompressor().decompress(row.document)
     except zstandard.ZstdError as error:
         raise TamperError(f"policy report {row.id} is damaged: {error}") from error
-
-
-def empty_tail(kind: type[Row]) -> TailRow:
-    """Give the tail of a table without rows."""
-    return TailRow(kind.table, 0, hashlib.sha256(kind.table.encode()).digest())
-
-
-def longer_tail(tail: TailRow, seal: object) -> TailRow:
-    """Give the tail after one more row, whose seal this is; what is no seal counts as none."""
-    digest = hashlib.sha256(tail.digest + (seal if isinstance(seal, bytes) else b"")).digest()
-    return TailRow(tail.name, tail.rows + 1, digest)
 
 
 def _require_equal(known: InferenceRow, row: InferenceRow) -> None:

@@ -5,7 +5,7 @@ Knows events, sessions and artefacts as values. Must not know formats, verbs or 
 Source: DESIGN.md §3 "Store" and "Names".
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Protocol
@@ -14,6 +14,7 @@ import msgspec
 
 from redrive.record.event import Event
 from redrive.record.session import EventReader, SessionIndex
+from redrive.replay.ledger import Entry
 
 
 class Block(NamedTuple):
@@ -294,6 +295,65 @@ class PolicyTables(Protocol):
         ...
 
 
+class TrialRow(msgspec.Struct, frozen=True):
+    """One stored trial, without its plan.
+
+    Attributes:
+        trial_id: NAME-DIGITS, with `@N` where it is the N-th of the same plan, N > 1.
+        plan_digest: sha256 (hex) of the plan.
+        created_ns: when it was begun.
+        size: of the plan's document, in bytes.
+        n_entries: of its ledger.
+    """
+
+    trial_id: str
+    plan_digest: str
+    created_ns: int
+    size: int
+    n_entries: int
+
+
+class TrialTables(Protocol):
+    """What a store keeps of trials: plans, ledgers that only grow, and answers that were paid for.
+
+    A write is whole at once and durable on return, in the transaction that is open or in one of its
+    own. Errors are those of `Store`.
+    """
+
+    def create(self, base_id: str, plan_digest: str, document: bytes, created_ns: int) -> TrialRow:
+        """Begin a trial: `base_id`, or `base_id@N` where trials of that id are stored."""
+        ...
+
+    def append(
+        self, trial_id: str, entries: Sequence[Entry], answers: Sequence[bytes] = ()
+    ) -> None:
+        """Append entries, dense in number from the stored ones, and the answers that they name.
+
+        `StoreError` where they do not follow; `UsageError` where there is no such trial.
+        """
+        ...
+
+    def entries(self, trial_id: str) -> Iterator[Entry]:
+        """Stream the entries of a trial, oldest first, each checked."""
+        ...
+
+    def list_trials(self) -> list[TrialRow]:
+        """List the trials, newest last."""
+        ...
+
+    def get_trial(self, name: str) -> TrialRow:
+        """Find one trial by its id or a unique prefix of it."""
+        ...
+
+    def get_plan(self, trial_id: str) -> bytes:
+        """Give the document that the trial was created with."""
+        ...
+
+    def get_answer(self, sha256: str) -> bytes:
+        """Give an answer that an entry names."""
+        ...
+
+
 class PolicyChanges(msgspec.Struct, frozen=True):
     """How many rows about policies a redaction changed; inferences were dropped."""
 
@@ -301,6 +361,14 @@ class PolicyChanges(msgspec.Struct, frozen=True):
     inferences: int = 0
     labels: int = 0
     hook_decisions: int = 0
+
+
+class TrialChanges(msgspec.Struct, frozen=True):
+    """How many rows about trials a redaction changed, and how many kept files it dropped."""
+
+    plans: int = 0
+    entries: int = 0
+    artefacts: int = 0
 
 
 class Rewriting(Protocol):
@@ -336,6 +404,12 @@ class Rewriting(Protocol):
 
     def rewrite_policies(self, redact: Callable[[bytes], bytes]) -> PolicyChanges:
         """Redact what is stored of policies; `redact` takes and gives JSON."""
+        ...
+
+    def rewrite_trials(
+        self, redact: Callable[[bytes], bytes], holds: Callable[[bytes], bool]
+    ) -> TrialChanges:
+        """Redact what is stored of trials; see `trials.rewrite_trial_tables`."""
         ...
 
     @property
@@ -378,6 +452,12 @@ class Store(Protocol):
     @property
     def policies(self) -> PolicyTables:
         """What the store keeps of policies."""
+        ...
+
+    # --- trials: plans, ledgers, answers that were paid for
+    @property
+    def trials(self) -> TrialTables:
+        """What the store keeps of trials."""
         ...
 
     # --- redaction of what is stored

@@ -1,6 +1,6 @@
-"""One recorder per session: a lock that its holder's death gives up, and a note of who holds it.
+"""One recorder per session, one runner per trial: a lock that ends with its holder, who is noted.
 
-Knows small files beside a store, one per session that is being recorded. Must not open the store
+Knows small files beside a store, one per session or trial. Must not open the store
 itself. The lock is `flock` on the file, so a file that a killed recorder left behind locks nothing.
 
 Source: DESIGN.md §3 "Store"; `docs/reliability.md` "Store and recorder".
@@ -14,6 +14,7 @@ import time
 import weakref
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -29,8 +30,16 @@ _PAUSE_S = 0.02
 _NOTE_BYTES = 4096
 
 
+class _Words(NamedTuple):
+    """What is locked, as messages say it."""
+
+    purpose: str
+    taken: str
+    hint: str
+
+
 class RecordingLock:
-    """Holds a session for this process; make it with `hold_session`.
+    """Holds a session or a trial for this process; see `hold_session`, `hold_trial`.
 
     A forked child does not hold it: the child's copy of the descriptor is closed at once, since the
     lock would else outlive its holder.
@@ -49,7 +58,7 @@ class RecordingLock:
         os.register_at_fork(after_in_child=let_go)
 
     def release(self) -> None:
-        """Give the session free and remove the file; idempotent."""
+        """Give it free and remove the file; idempotent."""
         if self._descriptor >= 0:
             with contextlib.suppress(OSError):  # a folder that may no longer be written
                 os.unlink(self._path)
@@ -74,9 +83,31 @@ def hold_session(store: Path, session_id: str) -> RecordingLock:
     Raises:
         StoreError: another process records it, which is named; or the file cannot be made.
     """
+    words = _Words(
+        f"session {session_id} for recording",
+        f"session {session_id} is being recorded",
+        "end that recorder, or record under another id",
+    )
+    return _hold(lock_path(store, session_id), words)
+
+
+def hold_trial(store: Path, trial_id: str) -> RecordingLock:
+    """Make this process the one that runs a trial.
+
+    Raises:
+        StoreError: another process runs it, which is named; or the file cannot be made.
+    """
+    words = _Words(
+        f"trial {trial_id} for a run",
+        f"trial {trial_id} is being run",
+        "wait until it is done, or end it; then `redrive trial resume` goes on",
+    )
+    return _hold(lock_path(store, f"trial:{trial_id}"), words)
+
+
+def _hold(path: Path, words: "_Words") -> RecordingLock:
     if sys.platform == "win32":
         raise StoreError("recording needs a system with flock: Linux or macOS")
-    path = lock_path(store, session_id)
     try:
         for _ in range(_TRIES):
             descriptor = _try_to_lock(path)
@@ -86,13 +117,10 @@ def hold_session(store: Path, session_id: str) -> RecordingLock:
         holder = _read_note(path)
     except OSError as error:
         raise StoreError(
-            f"cannot lock session {session_id} for recording: {path}: {error.strerror}",
+            f"cannot lock {words.purpose}: {path}: {error.strerror}",
             hint="make the store's folder writable",
         ) from error
-    raise StoreError(
-        f"session {session_id} is being recorded by {describe(holder)}",
-        hint="end that recorder, or record under another id",
-    )
+    raise StoreError(f"{words.taken} by {describe(holder)}", hint=words.hint)
 
 
 def _held(path: Path, descriptor: int) -> RecordingLock:

@@ -18,7 +18,7 @@ from redrive.stores import catalogue
 from redrive.stores.artefacts import artefact_chain, find_artefact
 from redrive.stores.database import Database
 from redrive.stores.policies import rewrite_policy_tables
-from redrive.stores.port import PolicyChanges, SourceRow
+from redrive.stores.port import PolicyChanges, SourceRow, TrialChanges
 from redrive.stores.rows import (
     CatalogueRow,
     ProjectionRow,
@@ -28,6 +28,7 @@ from redrive.stores.rows import (
 )
 from redrive.stores.segments import group_links, read_chain, read_run
 from redrive.stores.texts import TextStore
+from redrive.stores.trials import rewrite_trial_tables
 
 _DIGEST = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 _PENDING = "cleaning_pending"
@@ -140,6 +141,14 @@ class SqliteRewriting:
     def rewrite_policies(self, redact: Callable[[bytes], bytes]) -> PolicyChanges:
         """Redact what is stored of policies; see `policies.rewrite_policy_tables`."""
         return rewrite_policy_tables(self._database, redact)
+
+    def rewrite_trials(
+        self, redact: Callable[[bytes], bytes], holds: Callable[[bytes], bool]
+    ) -> TrialChanges:
+        """Redact what is stored of trials; see `trials.rewrite_trial_tables`."""
+        changes, dropped = rewrite_trial_tables(self._database, redact, holds)
+        self.drop(dropped - self.users_of(dropped, ()).keys())
+        return changes
 
     # --- the file, outside of a transaction
 

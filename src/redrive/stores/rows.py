@@ -203,6 +203,28 @@ class StoredHook(Row, frozen=True, gc=False):
     is_unreplayed: int
 
 
+class StoredTrial(Row, frozen=True, gc=False):
+    """One trial and its plan; `size` is that of the document, `document` the same under zstd."""
+
+    table = "trials"
+    id: int
+    trial_id: str
+    plan_digest: str
+    created_ns: int
+    size: int
+    document: bytes
+
+
+class StoredEntry(Row, frozen=True, gc=False):
+    """One entry of a trial's ledger, as JSON; `number` is dense from 0 within its trial."""
+
+    table = "trial_entries"
+    id: int
+    trial_id: str
+    number: int
+    entry: bytes
+
+
 def seal_of(row: Row) -> bytes:
     """Hash all columns of a row, each with its type and length."""
     state = hashlib.sha256(row.table.encode())

@@ -74,6 +74,16 @@ _TABLES_V2 = (
         input_sha256 TEXT NOT NULL, is_unreplayed INTEGER NOT NULL, seal BLOB NOT NULL)""",
 )
 
+_TABLES_V3 = (
+    """CREATE TABLE trials (
+        id INTEGER PRIMARY KEY, trial_id TEXT NOT NULL UNIQUE, plan_digest TEXT NOT NULL,
+        created_ns INTEGER NOT NULL, size INTEGER NOT NULL, document BLOB NOT NULL,
+        seal BLOB NOT NULL)""",
+    """CREATE TABLE trial_entries (
+        id INTEGER PRIMARY KEY, trial_id TEXT NOT NULL, number INTEGER NOT NULL,
+        entry BLOB NOT NULL, seal BLOB NOT NULL, UNIQUE (trial_id, number))""",
+)
+
 
 def _create_v1(database: Database) -> None:
     """Version 1: artefacts, sessions with projections and sources, segments, texts."""
@@ -88,7 +98,13 @@ def _add_policies_v2(database: Database) -> None:
         database.execute(statement)
 
 
-MIGRATIONS: tuple[Migration, ...] = (_create_v1, _add_policies_v2)
+def _add_trials_v3(database: Database) -> None:
+    """Version 3: trials with their plans, and the entries of their ledgers."""
+    for statement in _TABLES_V3:
+        database.execute(statement)
+
+
+MIGRATIONS: tuple[Migration, ...] = (_create_v1, _add_policies_v2, _add_trials_v3)
 SCHEMA_VERSION = len(MIGRATIONS)
 
 

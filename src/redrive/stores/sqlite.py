@@ -35,6 +35,7 @@ from redrive.stores.segments import (
     read_events,
 )
 from redrive.stores.texts import TextStore
+from redrive.stores.trials import SqliteTrialTables
 from redrive.stores.verify import verify_store
 
 
@@ -90,6 +91,11 @@ class SqliteStore:
     def policies(self) -> SqlitePolicyTables:
         """What the store keeps of policies."""
         return SqlitePolicyTables(self._database)
+
+    @property
+    def trials(self) -> SqliteTrialTables:
+        """What the store keeps of trials."""
+        return SqliteTrialTables(self._database)
 
     @property
     def rewriting(self) -> SqliteRewriting:

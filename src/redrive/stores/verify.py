@@ -8,14 +8,16 @@ Source: DESIGN.md §3 "Store", §8 `verify`.
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import TypeVar
 
 from redrive.errors import StoreError, TamperError, UsageError
 from redrive.stores.artefacts import open_artefact
 from redrive.stores.catalogue import digest_of_sources
 from redrive.stores.database import Database
+from redrive.stores.growing import empty_tail, longer_tail
 from redrive.stores.payloads import find_texts, unpack_envelope
-from redrive.stores.policies import POLICY_TABLES, empty_tail, longer_tail
+from redrive.stores.policies import POLICY_TABLES
 from redrive.stores.port import Fault, Verification
 from redrive.stores.rows import (
     ArtefactRow,
@@ -23,7 +25,9 @@ from redrive.stores.rows import (
     ProjectionRow,
     Row,
     SegmentRow,
+    StoredEntry,
     StoredSource,
+    StoredTrial,
     TailRow,
     TextRow,
     check_row,
@@ -31,6 +35,7 @@ from redrive.stores.rows import (
 )
 from redrive.stores.segments import chain_start, segment_lines
 from redrive.stores.texts import TextStore
+from redrive.stores.trials import TRIAL_TABLES, artefacts_of, parse_entry, unpack_plan
 
 _READ_BYTES = 1024 * 1024
 _HEAD = re.compile("[0-9a-fA-F]{16,64}")
@@ -64,6 +69,10 @@ _STRAYS = (
     (
         "samples that were drawn from no report",
         "SELECT count(*) FROM samples WHERE report NOT IN (SELECT id FROM policy_reports)",
+    ),
+    (
+        "ledger entries that belong to no trial",
+        "SELECT count(*) FROM trial_entries WHERE trial_id NOT IN (SELECT trial_id FROM trials)",
     ),
     (
         "labels that belong to no sample",
@@ -138,7 +147,8 @@ class _Check:
                 self._text_fault(text.sha256)
             for artefact in self._sound_rows(ArtefactRow, None):
                 self._artefact_fault(artefact.sha256)
-            self._check_policies()
+            self._check_growing()
+            self._check_trials()
         self._check_sources(session_id)
         self._check_sessions(session_id)
         for faults in (self._text_faults, self._artefact_faults):
@@ -170,10 +180,10 @@ class _Check:
                 continue
             yield row
 
-    def _check_policies(self) -> None:
+    def _check_growing(self) -> None:
         """Check the rows of each table that only grows, and that its tail chains all of them."""
         tails = {row.name: row for row in self._sound_rows(TailRow, None)}
-        for kind in POLICY_TABLES:
+        for kind in (*POLICY_TABLES, *TRIAL_TABLES):
             tail = empty_tail(kind)
             for record in read_records(self._database, kind, "ORDER BY id"):
                 self.checked += 1
@@ -187,6 +197,39 @@ class _Check:
                 self.fault("", None, f"{what}moved, changed or added, or its tail was")
         for name in tails:
             self.fault("", None, f"tail {name} belongs to no table")
+
+    def _check_trials(self) -> None:
+        """Check that each ledger is dense, and that what its entries rest on is stored.
+
+        A row that does not match its seal is a fault already.
+        """
+        expected: dict[str, int] = {}
+        for row in self._sealed(StoredEntry, "ORDER BY trial_id, number"):
+            number = expected.get(row.trial_id, 0)
+            expected[row.trial_id] = row.number + 1
+            if row.number != number:
+                self.fault("", None, f"entry {number} of trial {row.trial_id} is missing")
+            try:
+                names = artefacts_of(parse_entry(row))
+            except TamperError as error:
+                self.fault("", None, error.message)
+                continue
+            for name in names:
+                fault = self._artefact_fault(
+                    bytes.fromhex(name) if _DIGEST.fullmatch(name) else b""
+                )
+                if fault is not None:
+                    self.fault("", None, f"entry {row.number} of trial {row.trial_id}: {fault}")
+        for trial in self._sealed(StoredTrial, "ORDER BY id"):
+            try:
+                unpack_plan(trial)
+            except TamperError as error:
+                self.fault("", None, error.message)
+
+    def _sealed(self, kind: type[_R], where: str) -> Iterator[_R]:
+        for record in read_records(self._database, kind, where):
+            with suppress(TamperError):
+                yield check_row(kind, record)
 
     def _check_sources(self, session_id: str | None) -> None:
         for row in self._sound_rows(StoredSource, session_id):

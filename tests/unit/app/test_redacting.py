@@ -1,18 +1,27 @@
 """Redaction of stored sessions: imported, grown, shared, recorded."""
 
+import gzip
 import json
 from contextlib import contextmanager
 from itertools import pairwise
 
+import msgspec
 import pytest
+from msgspec import Raw
+from msgspec.structs import replace
 
+from redrive import canonical
 from redrive.app.auditing import audit_session
 from redrive.app.importing import import_paths
 from redrive.app.opening import open_row
 from redrive.app.redacting import redact_sessions
+from redrive.app.trial_answers import dump_answer
 from redrive.capture.exchanges import decode_content
+from redrive.capture.ports import ServedAnswer
 from redrive.errors import StoreError, UsageError
 from redrive.record.event import Kind, payload_of
+from redrive.replay.ledger import Finished, Graded, Settled, Started, Stopped, fold
+from redrive.replay.trial_values import EpisodeEnd, Outcome
 from redrive.reports.redact import MARK
 from redrive.stores.port import HookRow, InferenceRow
 from tests.planted_secrets import plant
@@ -24,6 +33,8 @@ from tests.planted_sessions import (
     store_batches,
 )
 from tests.stored import opened
+from tests.trials import entries, key, reserved, settled
+from tests.trials import opened as trial_opened
 
 SECRET = "sk-" + "proj-fakefakefakefakefake01"
 PASSWORD = "Zq7" + "fakefake01xY"
@@ -306,6 +317,47 @@ def test_what_is_stored_of_policies_loses_the_secret_too(store, path, tmp_path):
     assert (report.policies.inferences, report.policies.hook_decisions) == (1, 1)
     assert [row.key for row in store.policies.inferences()] == ["k2", "k3"]
     assert store.verify().is_ok
+
+
+def test_what_a_trial_kept_loses_the_secret_and_its_money_stays(store, path, tmp_path):
+    take(store, write(tmp_path / "a.jsonl", *LINES))
+    plain = json.dumps({"text": SECRET}).encode()
+    packed = ServedAnswer(200, (("content-encoding", "gzip"),), gzip.compress(plain))
+    served = [ServedAnswer(200, (), plain), packed, ServedAnswer(200, (), b"{}")]
+    answers = [dump_answer(answer) for answer in served]
+    names = [canonical.digest(answer) for answer in answers]
+    archive, judged = b"tar " + SECRET.encode(), b"judged " + SECRET.encode()
+    end = EpisodeEnd(
+        Outcome.COMPLETE,
+        Raw(json.dumps({"said": SECRET}).encode()),
+        files_artefact=canonical.digest(archive),
+    )
+    facts = [trial_opened(), Started(key(), 1)]
+    for number, name in enumerate(names):
+        facts += [reserved(f"c{number}"), replace(settled(f"c{number}"), answer_sha256=name)]
+    facts += [
+        Finished(key(), end),
+        Graded("task-1", "judge", Raw(json.dumps({"answer": canonical.digest(judged)}).encode())),
+        Graded("task-2", "judge", Raw(json.dumps({"why": SECRET}).encode())),
+        Stopped(f"because {SECRET}"),
+        Stopped("because"),
+    ]
+    kept = [*answers, archive, judged]
+    document = json.dumps({"task": SECRET}).encode()
+    store.trials.create("t", "d", document, 1)
+    store.trials.append("t", entries(*facts), kept)
+    before = fold(store.trials.entries("t"))
+    report = redact(store)
+    assert not holds(path, SECRET)
+    assert store.verify().is_ok
+    after = fold(store.trials.entries("t"))
+    assert (after.budgets, after.n_entries) == (before.budgets, before.n_entries)
+    ends = [run.end for run in after.runs.merged().values() if run.end is not None]
+    assert [(one.outcome, one.files_artefact) for one in ends] == [(Outcome.COMPLETE, None)]
+    facts = [entry.fact for entry in store.trials.entries("t")]
+    assert [f.answer_sha256 for f in facts if isinstance(f, Settled)] == [None, None, names[2]]
+    assert store.trials.get_answer(names[2]) == answers[2]
+    assert msgspec.structs.astuple(report.trials) == (1, 5, 4)
 
 
 # --- who else is there

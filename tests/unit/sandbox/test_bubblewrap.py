@@ -83,7 +83,7 @@ def test_the_level_names_what_was_proven_and_what_is_missing():
     level = probe()
     assert (level.name, level.reason) == ("bubblewrap", "")
     assert all(proof.is_contained and proof.has_control for proof in level.proofs)
-    assert len(level.proofs) == 5
+    assert len(level.proofs) == 10
 
 
 def test_bubblewrap_is_looked_for_on_linux_alone(monkeypatch):

@@ -16,7 +16,7 @@ from redrive.sandbox.bubblewrap import probe, run_confined
 from redrive.sandbox.confinement import DEFAULT_PATH, ConfinedResult, Confinement, Limits
 from redrive.sandbox.control_group import find_parent, open_group
 
-launch = sys.modules["redrive.sandbox.launch"]
+running = sys.modules["redrive.sandbox.running"]
 PARENT = find_parent()
 needs_group = pytest.mark.skipif(PARENT is None, reason="no pids controller, or not root")
 needs_both = pytest.mark.skipif(
@@ -46,7 +46,7 @@ def own_parent(monkeypatch):
         return
     parent = Path(PARENT, f"{MARK}-parent")
     parent.mkdir()
-    monkeypatch.setattr(launch, "find_parent", lambda: str(parent))
+    monkeypatch.setattr(running, "find_parent", lambda: str(parent))
     yield parent
     parent.rmdir()
 
@@ -164,7 +164,7 @@ def test_the_group_is_removed_after_an_exception(own_parent, monkeypatch):
         seen.extend(left_in(own_parent))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(launch._Run, "finish", fail)
+    monkeypatch.setattr(running.Run, "finish", fail)
     with pytest.raises(KeyboardInterrupt):
         inside("sleep 60")
     assert len(seen) == 1
@@ -234,7 +234,7 @@ def test_without_a_controller_processes_are_counted(tmp_path, monkeypatch):
     # A folder, but no controller makes files in it.
     assert find_parent(about) is None
     assert [path for path in tmp_path.iterdir() if path.is_dir()] == []
-    monkeypatch.setattr(launch, "find_parent", lambda: find_parent(about))
+    monkeypatch.setattr(running, "find_parent", lambda: find_parent(about))
     assert inside("for i in 1 2 3; do true & done; wait", n_processes=20).exit_code == 0
     done = inside("for i in $(seq 40); do sleep 9 & done; wait", n_processes=20, wall_s=20)
     assert (done.is_process_flood, done.exit_code, done.is_timeout) == (True, None, False)
@@ -242,7 +242,7 @@ def test_without_a_controller_processes_are_counted(tmp_path, monkeypatch):
 
 @needs_root
 def test_a_group_that_can_no_longer_be_made_falls_back_to_counting(tmp_path, monkeypatch):
-    monkeypatch.setattr(launch, "find_parent", lambda: str(tmp_path / "gone"))
+    monkeypatch.setattr(running, "find_parent", lambda: str(tmp_path / "gone"))
     assert inside("exit 3").exit_code == 3
 
 

@@ -89,6 +89,76 @@ def test_a_socket_that_is_no_tcp_connection_is_refused():
     assert report == LoopbackReport(n_refused=5)
 
 
+# --- pairs of Unix streams ---------------------------------------------------------------------
+def test_an_end_of_a_pair_is_served_where_pairs_are_taken():
+    def act(channel):
+        ours, theirs = socket.socketpair()
+        with ours:
+            give(channel, theirs.fileno())
+            theirs.close()
+            ours.sendall(b"said")
+            answers.append(ours.recv(100))
+
+    answers: list[bytes] = []
+    assert receive(act, takes_pairs=True) == LoopbackReport(n_connections=1)
+    assert answers == [b"said"]
+
+
+def test_tcp_connections_are_served_beside_pairs():
+    def act(channel):
+        with tcp_pair() as (near, far):
+            give(channel, far.fileno())
+            far.close()
+            near.sendall(b"said")
+            assert near.recv(100) == b"said"
+
+    assert receive(act, takes_pairs=True) == LoopbackReport(n_connections=1)
+
+
+@contextmanager
+def unix_server(name: str) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(name)
+        server.listen()
+        yield server
+
+
+@pytest.mark.parametrize("is_abstract", [True, False])
+def test_a_connection_to_a_named_unix_socket_is_no_pair(tmp_path, is_abstract):
+    name = f"\0redrive-test-{os.getpid()}" if is_abstract else str(tmp_path / "s")
+    with unix_server(name) as server, socket.socket(socket.AF_UNIX) as client:
+        client.connect(name)
+        accepted, _ = server.accept()
+        with accepted:
+
+            def act(channel):
+                # The client's end has no name itself, the accepted one's peer has none.
+                for end in (client, accepted):
+                    give(channel, end.fileno())
+
+            assert receive(act, takes_pairs=True) == LoopbackReport(n_refused=2)
+
+
+def test_other_unix_sockets_are_no_pairs(tmp_path):
+    datagrams = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    packets = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    alone, gone = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
+    with ExitStack() as stack:
+        sockets = [
+            *datagrams,
+            *packets,
+            alone,
+            gone,
+            stack.enter_context(unix_server(str(tmp_path / "s"))),
+        ]
+        for one in sockets:
+            stack.enter_context(one)
+        report = receive(
+            lambda channel: [give(channel, one.fileno()) for one in sockets], takes_pairs=True
+        )
+    assert report == LoopbackReport(n_refused=7)
+
+
 def test_a_connection_to_elsewhere_is_refused(monkeypatch):
     monkeypatch.setattr(loopback, "_LOOPBACK", "10.")
 

@@ -1,11 +1,11 @@
-"""A store of three sessions and rows about policies, made once; each test gets its own copy."""
+"""A store of three sessions, rows about policies and a trial, made once; each test has a copy."""
 
 import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.stored import messages, opened, put_policy_rows, put_session
+from tests.stored import messages, opened, put_policy_rows, put_session, put_trial
 
 
 @pytest.fixture(scope="session")
@@ -16,6 +16,7 @@ def _filled_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
         put_session(store, "test:bbbb-2", messages(8))
         put_session(store, "test:bbbb-2", messages(9))
         put_policy_rows(store, "test:aaaa-1")
+        put_trial(store)
     return path
 
 

@@ -12,10 +12,11 @@ from redrive.errors import TamperError, UsageError
 from redrive.record.event import Source
 from redrive.stores import rows
 from redrive.stores.database import open_database
-from redrive.stores.policies import empty_tail, longer_tail
+from redrive.stores.growing import empty_tail, longer_tail
 from redrive.stores.port import Store, Verification
 from redrive.stores.recording import open_journal
 from redrive.stores.rows import SegmentRow, put_row, read_rows
+from redrive.stores.trials import artefacts_of
 from tests.recorders import SESSION, notes
 from tests.stored import message, opened, put_bytes, raw_database
 
@@ -33,6 +34,8 @@ TABLES = (
     rows.StoredSample,
     rows.StoredLabel,
     rows.StoredHook,
+    rows.StoredTrial,
+    rows.StoredEntry,
 )
 CELLS = [(kind.table, name) for kind in TABLES for name in (*kind.__struct_fields__, "seal")]
 
@@ -58,6 +61,11 @@ def read_all(store: Store) -> None:
         store.policies.labels(sample.id)
     list(store.policies.inferences())
     list(store.policies.hook_decisions())
+    for trial in store.trials.list_trials():
+        store.trials.get_plan(trial.trial_id)
+        for entry in store.trials.entries(trial.trial_id):
+            for name in artefacts_of(entry):
+                store.trials.get_answer(name)
 
 
 def edited(value: object, position: int) -> object:
@@ -106,7 +114,8 @@ def test_every_edited_cell_is_found(filled: Path, table: str, column: str) -> No
     [
         (table, column)
         for table, column in CELLS
-        if column in ("data", "digest", "seal", "head", "document", "value", "label", "event_refs")
+        if column
+        in ("data", "digest", "seal", "head", "document", "value", "label", "event_refs", "entry")
         and table != "tails"
     ],
 )

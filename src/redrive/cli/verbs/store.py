@@ -56,7 +56,7 @@ def verify_verb(
 @click.pass_context
 def doctor_verb(ctx: click.Context, as_json: bool) -> int:  # noqa: FBT001
     """Check the installation: store, plug-ins, local model; exit 6 where something is broken."""
-    from redrive.app.doctor import examine
+    from redrive.app.doctor import examine, examine_sandbox
 
     findings = examine(ctx.obj)
     is_ok = all(finding.is_ok or finding.is_optional for finding in findings)
@@ -67,6 +67,7 @@ def doctor_verb(ctx: click.Context, as_json: bool) -> int:  # noqa: FBT001
                 "schema_version": 1,
                 "ok": is_ok,
                 "findings": msgspec.to_builtins(findings),
+                "sandbox": msgspec.to_builtins(examine_sandbox()),
             }
         )
     else:
