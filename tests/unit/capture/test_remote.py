@@ -2,6 +2,7 @@
 
 import asyncio
 import contextvars
+import gc
 import json
 import math
 import os
@@ -18,6 +19,7 @@ from urllib.parse import urlsplit
 import pytest
 from msgspec import UNSET, Raw
 
+from redrive.capture import remote_line
 from redrive.capture.ports import Outcome, SentRequest, ServedAnswer, ServedResult
 from redrive.capture.proxy import Proxy
 from redrive.capture.proxy_thread import ProxyThread
@@ -453,6 +455,21 @@ def test_a_recorder_that_is_fail_closed_stops_the_agent():
         recorded.sink.error = StoreError("the disk is full")
         with pytest.raises(StoreError, match="the disk is full"):
             backend.read(Kind.CLOCK_READ, "now", lambda: 1)
+
+
+def test_a_line_in_a_cycle_is_closed_without_a_warning_whatever_is_collected_first():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        older = [socket.create_connection(server.getsockname())]
+        accepted, _ = server.accept()
+        with accepted, pytest.MonkeyPatch.context() as patch:
+            patch.setattr(socket, "create_connection", lambda *_: older.pop())
+            connection: Any = remote_line._Connection("127.0.0.1", server.getsockname()[1])
+            connection.connect()
+            connection.itself = connection
+            patch.undo()
+            del connection
+            gc.collect()
+            assert accepted.recv(1) == b""
 
 
 # --- how it is lost ----------------------------------------------------------------------------
