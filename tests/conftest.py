@@ -1,5 +1,6 @@
 """What every test may ask for: where recordings lie, and how hard Hypothesis looks."""
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -14,6 +15,22 @@ ROOT = Path(__file__).resolve().parent.parent
 settings.register_profile("default", deadline=None, print_blob=True)
 settings.register_profile("soak", parent=settings.get_profile("default"), max_examples=2000)
 settings.load_profile("soak" if os.environ.get("REDRIVE_SOAK") == "full" else "default")
+
+
+def pytest_collection_finish() -> None:
+    """Keep what stays to the end, thousands of tests among it, out of every later collection."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def collected_garbage() -> Iterator[None]:
+    """Collect a file's garbage at its end.
+
+    What it left open is told there, and not in whichever test happens to run when Python collects.
+    """
+    yield
+    gc.collect()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -116,7 +116,8 @@ class ToolDesk:
 
     def deny(self, name: str, reason: str) -> None:
         """Note and record a call that goes nowhere; in the context that it comes from."""
-        self._state.deny(name, reason)
+        if not self._state.deny(name, reason):
+            return
         payload = ToolPermission(decision="denied", by=BY, tool=name[:512], reason=reason)
         self._backend().add_event(Kind.TOOL_PERMISSION, payload)
 

@@ -7,7 +7,6 @@ Source: DESIGN.md §6; `docs/reliability.md` "Sandbox".
 
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,9 +19,10 @@ from redrive.app.trial_messages import CodePlace
 from redrive.app.trial_ports import EpisodeJob
 from redrive.app.trial_workspace import copy_workspace
 from redrive.errors import UsageError
-from redrive.sandbox.disk import remove_tree
 from redrive.sandbox.door import BUBBLEWRAP
+from redrive.sandbox.private_folder import open_private_folder
 
+_PREFIX = "redrive-run-"
 MAX_CODE_FILES = 5000
 MAX_CODE_BYTES = 128 * 1024 * 1024
 
@@ -35,16 +35,13 @@ def open_place(job: EpisodeJob, level: str) -> Iterator[RunPlace]:
         UsageError: the code or the workspace cannot be read, or is not the planned one any more.
         ContainmentError: it cannot be removed.
     """
-    folder = Path(tempfile.mkdtemp(prefix="redrive-run-")).resolve()
-    try:
+    with open_private_folder(_PREFIX) as folder:
         code = _find_code(job)
         workspace = folder / "workspace"
         _copy_workspace(job, workspace)
         if level != BUBBLEWRAP:
             code = copy_code(code, folder / "code")
         yield RunPlace(folder, workspace, code, job.store, job.caller, job.limits, level)
-    finally:
-        remove_tree(str(folder))
 
 
 def _find_code(job: EpisodeJob) -> CodePlace:

@@ -49,6 +49,7 @@ IDEMPOTENCY_KEY = "idempotency-key"
 _PATHS = frozenset(("/chat/completions", "/responses", "/messages"))
 _VERSION = "/v1"
 _FIRST_ERROR = 400
+_EVENT_BYTES = 1000  # of what is recorded beside a body, about
 _JSON: Headers = (("content-type", "application/json"),)
 
 Seams = Callable[[], tuple[RecordingBackend, RemoteServing]]
@@ -101,6 +102,8 @@ class ModelGate:
     def _admit(
         self, model: OpenedModel, request: SentRequest, place: Place | None
     ) -> Passing | ServedAnswer:
+        if not self._state.count_told(len(request.body) + _EVENT_BYTES):
+            return _error(429, "limit", "the run has sent too much")
         if _asks_for_list(request, model):
             return self._serve(request, place, ServedAnswer(200, _JSON, self._dump_list()))
         reason = self._refusal(model, request)
@@ -156,8 +159,9 @@ class ModelGate:
     def _refuse(
         self, model: OpenedModel, request: SentRequest, place: Place | None, reason: str
     ) -> ServedAnswer:
-        self._state.deny(f"model:{model.plan.name}", reason)
-        return self._serve(request, place, _error(403, "denied", reason))
+        answer = _error(403, "denied", reason)
+        is_recorded = self._state.deny(f"model:{model.plan.name}", reason)
+        return self._serve(request, place, answer) if is_recorded else answer
 
     def _sent(self, request: SentRequest, place: Place | None) -> ExchangeObserver:
         backend, serving = self._seams()
@@ -176,8 +180,6 @@ class ModelGate:
         """Say why a request must not be sent to a model; `None` where it may be."""
         if self._state.is_over:
             return "the run has ended"
-        if not self._state.count_told(len(request.body)):
-            return "the run has sent too much"
         if not _is_model_path(request, model):
             path = urlsplit(request.url).path
             return f"{request.method} {path[:200]} is no request to a model"

@@ -33,6 +33,9 @@ def judge_run(state: RunState, result: ConfinedResult | None) -> tuple[Outcome, 
 def _own_outcome(state: RunState, result: ConfinedResult | None) -> tuple[Outcome, str | None]:
     if state.why is not None:
         return state.why
+    # What was refused a process, or room, may have answered otherwise than it would have.
+    if result is not None and (result.is_process_flood or result.is_disk_full):
+        return Outcome.LIMIT, describe_end(result)
     end = state.end
     if end is not None and end.failure is None:
         return Outcome.COMPLETE, None
@@ -45,7 +48,7 @@ def _own_outcome(state: RunState, result: ConfinedResult | None) -> tuple[Outcom
         return Outcome.FAILED, "it was not started"
     if result.is_timeout:
         return Outcome.TIMEOUT, describe_end(result)
-    if result.is_process_flood or result.is_disk_full or result.signal in _LIMIT_SIGNALS:
+    if result.signal in _LIMIT_SIGNALS:
         return Outcome.LIMIT, describe_end(result)
     return Outcome.FAILED, one_line(f"it ended without an output: {describe_end(result)}")
 

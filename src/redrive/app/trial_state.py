@@ -96,13 +96,15 @@ class RunState:
             if not self.is_over:
                 self._why = (outcome, why)
 
-    def deny(self, tool: str, reason: str) -> None:
-        """Note a refused call; of a flood only the first ones."""
+    def deny(self, tool: str, reason: str) -> bool:
+        """Note a refused call; false beyond `MAX_DENIED`, which ends the run."""
         with self._lock:
-            if len(self._denied) < MAX_DENIED:
-                self._denied.append(DeniedCall(tool, reason))
-            elif len(self._denied) == MAX_DENIED:
-                self._denied.append(DeniedCall(tool, "and more, which are not listed"))
+            is_listed = len(self._denied) < MAX_DENIED
+            if is_listed:
+                self._denied.append(DeniedCall(tool[:512], reason))
+        if not is_listed:
+            self.stop(Outcome.LIMIT, f"more than {MAX_DENIED} refused calls")
+        return is_listed
 
     def simulate(self, tool: str) -> None:
         """Note that a simulator answered."""

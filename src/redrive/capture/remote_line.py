@@ -30,7 +30,11 @@ _OK = 200
 
 
 class _Connection(http.client.HTTPConnection):
-    """Is closed, without a warning, when its thread is gone."""
+    """Is closed, without a warning, when its thread is gone.
+
+    Not by `__del__`: of a reference cycle, the socket may be finalised before what holds it, and
+    warns then. A finaliser keeps the socket out of the cycle.
+    """
 
     opener: Callable[[], socket.socket] | None = None
 
@@ -38,12 +42,10 @@ class _Connection(http.client.HTTPConnection):
         """Connect, by another way than an address where there is one."""
         if self.opener is None:
             super().connect()
-            return
-        self.sock = self.opener()
-        self.sock.settimeout(self.timeout)
-
-    def __del__(self) -> None:
-        self.close()
+        else:
+            self.sock = self.opener()
+            self.sock.settimeout(self.timeout)
+        weakref.finalize(self, self.sock.close)
 
 
 class Line:

@@ -13,17 +13,14 @@ Source: DESIGN.md §6; landlock(7).
 
 import base64
 import ctypes
-import fcntl
 import json
 import os
 import resource
 import signal
 import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from functools import cache
 from pathlib import Path
 
@@ -40,8 +37,9 @@ from redrive.sandbox.confinement import (
     Confinement,
     lies_in,
 )
-from redrive.sandbox.disk import DiskBudget, remove_tree
+from redrive.sandbox.disk import DiskBudget
 from redrive.sandbox.landlock_calls import find_strict_filter
+from redrive.sandbox.private_folder import open_private_folder
 from redrive.sandbox.running import (
     Launched,
     Run,
@@ -64,8 +62,6 @@ _CHILD = Path(__file__).with_name("landlock_child.py")
 _END_TIMEOUT_S = 5.0
 # Of nobody else: what is swept is removed.
 _PREFIX = "redrive-landlock-"
-# A folder that is being made is not locked yet; one this old is.
-_LEFT_S = 60.0
 # The process that waits.
 _N_OWN_PROCESSES = 1
 
@@ -155,7 +151,7 @@ def launch_landlock(
         _check(confinement)
         # Entered first, so that it is removed when all else has ended.
         group = enter_group(stack, confinement.limits.n_processes + _N_OWN_PROCESSES)
-        placed = _place(confinement, stack.enter_context(_private_folder()))
+        placed = _place(confinement, str(stack.enter_context(open_private_folder(_PREFIX))))
         read_end, write_end = os.pipe()
         status = stack.enter_context(os.fdopen(read_end, "rb", buffering=0))
         # Closed as soon as the child has its own, or the end would never be seen.
@@ -240,39 +236,6 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
     except subprocess.TimeoutExpired as error:
         kill(process)
         raise ContainmentError("what ran under Landlock did not end when it was told to") from error
-
-
-@contextmanager
-def _private_folder() -> Iterator[str]:
-    parent = os.path.realpath(tempfile.gettempdir())
-    _sweep(parent)
-    folder = tempfile.mkdtemp(prefix=_PREFIX, dir=parent)
-    try:
-        # Held while it is in use: it tells `_sweep` that this is not left behind.
-        with _locked(folder):
-            yield folder
-    finally:
-        remove_tree(folder)
-
-
-@contextmanager
-def _locked(folder: str) -> Iterator[None]:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _sweep(parent: str) -> None:
-    """Remove the folders of runs whose redrive was killed before it could."""
-    for folder in Path(parent).glob(f"{_PREFIX}*"):
-        with suppress(OSError, ContainmentError):
-            about = folder.lstat()
-            if about.st_uid == os.geteuid() and time.time() - about.st_ctime > _LEFT_S:
-                with _locked(str(folder)):
-                    remove_tree(str(folder))
 
 
 # --- what this level can give ---------------------------------------------------------------------

@@ -221,7 +221,6 @@ def plant(where: str) -> None:
 
 def run(task, context):
     plant(FILE + ".secret")
-    os.symlink("/", "/tmp/root")
 """
 
 

@@ -71,7 +71,6 @@ def _wait_until(holds: Callable[[], bool]) -> bool:
         ("    return 'x' * 2_000_000", Outcome.LIMIT, "2000002 bytes long"),
         ("    return bytearray(10**12)", Outcome.LIMIT, "MemoryError"),
         ("    os._exit(3)", Outcome.FAILED, "it ended without an output: it exited with 3"),
-        ("    sys.exit('bye')", Outcome.FAILED, "SystemExit: bye"),
         ("    context.complete({}, model='other')", Outcome.FAILED, "no model 'other'"),
     ],
 )  # fmt: skip
@@ -95,10 +94,8 @@ def test_a_file_that_cannot_be_imported_fails_by_its_line(bench: Bench) -> None:
     )
 
 
-@pytest.mark.parametrize("run", ["    time.sleep(60)", "    while True: pass"])
-def test_a_run_that_is_too_long_is_ended(bench: Bench, run: str) -> None:
-    limits = _limits(wall_s=2.0)
-    end = bench.run(_code(run), limits=limits)
+def test_a_run_that_is_too_long_is_ended(bench: Bench) -> None:
+    end = bench.run(_code("    while True: pass"), limits=_limits(wall_s=2.0))
     assert (end.outcome, end.error) == (Outcome.TIMEOUT, "it took more than 2 s")
 
 
@@ -140,9 +137,9 @@ def test_a_disk_that_is_filled_ends_the_run(bench: Bench) -> None:
     code = _code("    return [fill(6), time.sleep(10)]", "[fill]", FILLING)
     end = bench.run(code, limits=_limits(disk_bytes=4 * MIB))
     assert end.outcome in (Outcome.LIMIT, Outcome.FAILED), end.error
-    code = _code("    return [fill(6), time.sleep(10)]", "[fill]", FILLING)
-    end = bench.run(code, limits=_limits(disk_bytes=8 * MIB, wall_s=3.0))
-    assert end.outcome is Outcome.TIMEOUT  # the control: it is the size that ended it
+    # The control: it is the size that ended it.
+    code = _code("    return fill(6)", "[fill]", FILLING)
+    assert bench.run(code, limits=_limits(disk_bytes=8 * MIB)).outcome is Outcome.COMPLETE
 
 
 def test_a_stop_from_outside_cancels_the_run_and_ends_its_processes(bench: Bench) -> None:

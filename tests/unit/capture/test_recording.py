@@ -1,3 +1,4 @@
+import hashlib
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -425,3 +426,12 @@ def test_tools_that_are_declared_later_supersede_it_at_the_end() -> None:
     assert (first.id, second.id, second.supersedes) == ("started", "started~2", "started")
     assert payload_of(second).tools == {"look": "read_only"}
     assert payload_of(second).captures == payload_of(first).captures
+
+
+def test_bytes_that_are_kept_are_an_artefact_with_a_fact_that_points_at_it() -> None:
+    recorded = Recorded()
+    digest = recorded.backend.keep("trial.workspace", {"files": 1}, b"tar")
+    event = recorded.sink.events[-1]
+    assert digest == hashlib.sha256(b"tar").hexdigest()
+    assert (event.source.artefact, event.source.length) == (digest, 3)
+    assert data_of(event) == {"files": 1}

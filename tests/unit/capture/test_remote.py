@@ -2,9 +2,11 @@
 
 import asyncio
 import contextvars
+import gc
 import json
 import math
 import os
+import socket
 import subprocess
 import sys
 import textwrap
@@ -12,10 +14,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from msgspec import UNSET, Raw
 
+from redrive.capture import remote_line
 from redrive.capture.ports import Outcome, SentRequest, ServedAnswer, ServedResult
 from redrive.capture.proxy import Proxy
 from redrive.capture.proxy_thread import ProxyThread
@@ -453,6 +457,21 @@ def test_a_recorder_that_is_fail_closed_stops_the_agent():
             backend.read(Kind.CLOCK_READ, "now", lambda: 1)
 
 
+def test_a_line_in_a_cycle_is_closed_without_a_warning_whatever_is_collected_first():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        older = [socket.create_connection(server.getsockname())]
+        accepted, _ = server.accept()
+        with accepted, pytest.MonkeyPatch.context() as patch:
+            patch.setattr(socket, "create_connection", lambda *_: older.pop())
+            connection: Any = remote_line._Connection("127.0.0.1", server.getsockname()[1])
+            connection.connect()
+            connection.itself = connection
+            patch.undo()
+            del connection
+            gc.collect()
+            assert accepted.recv(1) == b""
+
+
 # --- how it is lost ----------------------------------------------------------------------------
 @pytest.fixture
 def closed_url() -> Iterator[str]:
@@ -608,3 +627,22 @@ def test_the_port_of_backends_is_kept():
         assert not isinstance(answer, ServedResult)
         answer.returned(Raw(json.dumps([1]).encode()))
     assert ServedResult().result is UNSET
+
+
+def test_a_recorder_that_has_no_address_is_reached_by_what_connects_to_it() -> None:
+    recorded = Recorded()
+    server = ControlServer(recorded.backend)
+    opened: list[socket.socket] = []
+    with listening(server) as url:
+        parts = urlsplit(url)
+        there = (parts.hostname or "", parts.port or 0)
+
+        def connect() -> socket.socket:
+            opened.append(socket.create_connection(there))
+            return opened[-1]
+
+        remote = RemoteBackend(f"http://127.0.0.1:1{parts.path}", connect=connect)
+        assert remote.read(Kind.CLOCK_READ, "now", lambda: 5) == 5
+        assert remote.here()[0].thread == remote.here()[0].thread
+        opened[0].close()
+    assert [event.kind for event in recorded.sink.events][-1] is Kind.CLOCK_READ

@@ -5,6 +5,7 @@ import base64
 import http.client
 import json
 from collections.abc import Sequence
+from contextvars import ContextVar
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -13,7 +14,8 @@ import pytest
 from redrive.capture import remote_serving, remote_wire
 from redrive.capture.proxy import Proxy
 from redrive.capture.proxy_thread import ProxyThread
-from redrive.capture.remote_serving import serve_remote
+from redrive.capture.remote_serving import open_remote, serve_remote
+from redrive.capture.remote_wire import Place
 from redrive.errors import UsageError
 from tests.recorded import Recorded
 
@@ -187,3 +189,16 @@ def test_an_ended_call_is_not_ended_again():
         ]
     )
     assert [status for status, _ in told] == [200, 200, 400]
+
+
+def test_others_may_act_where_an_agents_message_comes_from() -> None:
+    serving = open_remote(Recorded().backend, ("read", "note"))
+    assert sorted(serving.handlers) == ["note", "read"]
+    place = Place(id="1", thread="t")
+    mark: ContextVar[int] = ContextVar("mark", default=0)
+    serving.run_at(place, lambda: mark.set(1))
+    assert serving.run_at(place, mark.get) == 1
+    assert serving.run_at(Place(id="2", thread="t", parent="1"), mark.get) == 1
+    assert serving.run_at(Place(id="3", thread="t"), mark.get) == 0
+    assert mark.get() == 0
+    serving.close()

@@ -85,19 +85,6 @@ def test_home_is_a_private_folder_that_is_removed_afterwards():
     assert not os.path.exists(folders[0])
 
 
-def test_folders_that_a_killed_redrive_left_are_removed(tmp_path, monkeypatch):
-    # The folder of an episode is named otherwise, and never removed from here.
-    for name in ("redrive-landlock-left", "redrive-landlock-used", "redrive-run-other"):
-        (tmp_path / name / "sub").mkdir(parents=True)
-    # One that is being made is not locked yet.
-    landlock._sweep(str(tmp_path))
-    assert len(os.listdir(tmp_path)) == 3
-    monkeypatch.setattr(landlock, "_LEFT_S", -60.0)
-    with landlock._locked(str(tmp_path / "redrive-landlock-used")):
-        landlock._sweep(str(tmp_path))
-    assert sorted(os.listdir(tmp_path)) == ["redrive-landlock-used", "redrive-run-other"]
-
-
 def test_a_folder_can_serve_as_home(tmp_path):
     home = str(tmp_path)
     inside("echo x > ~/x", home=home, home_folder=home, environment={"HOME": home})
