@@ -9,8 +9,8 @@ Source: DESIGN.md §6, §8.
 
 import threading
 from collections import Counter
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import msgspec
@@ -124,8 +124,12 @@ def run_trial(
     """
     if not is_again:
         _refuse_unfinished(judged.plan, store)
-    with TrialLedger.begin(store, judged.plan, dump_plan(judged.plan)) as ledger:
-        return _drive(judged, ledger, store, caller, tell=tell, stop=stop)
+    document = dump_plan(judged.plan)
+    with (
+        _opened_models(judged.plan, caller) as models,
+        TrialLedger.begin(store, judged.plan, document) as ledger,
+    ):
+        return _drive(judged, ledger, models, store, caller, tell=tell, stop=stop)
 
 
 def resume_trial(
@@ -142,9 +146,12 @@ def resume_trial(
         UsageError: there is none: it was never begun, or the plan, a task or a workflow changed.
     """
     trial_id = find_trial(judged.plan, store)
-    with TrialLedger.resume(store, trial_id) as ledger:
+    with (
+        _opened_models(judged.plan, caller) as models,
+        TrialLedger.resume(store, trial_id) as ledger,
+    ):
         ledger.change_ceilings(judged.plan.ceilings)
-        return _drive(judged, ledger, store, caller, tell=tell, stop=stop)
+        return _drive(judged, ledger, models, store, caller, tell=tell, stop=stop)
 
 
 def find_trial(plan: TrialPlan, store: Path) -> str:
@@ -185,9 +192,18 @@ def _refuse_unfinished(plan: TrialPlan, store: Path) -> None:
         )
 
 
+@contextmanager
+def _opened_models(plan: TrialPlan, caller: Mapping[str, str]) -> Iterator[tuple[OpenedModel, ...]]:
+    """Open the plan's models; too few scripts for its runs are refused before anything begins."""
+    with open_models(plan.models, caller) as models:
+        fresh_models(models[:1], plan.n_runs - 1)
+        yield models
+
+
 def _drive(
     judged: JudgedPlan,
     ledger: TrialLedger,
+    models: tuple[OpenedModel, ...],
     store: Path,
     caller: Mapping[str, str],
     *,
@@ -195,21 +211,20 @@ def _drive(
     stop: threading.Event | None,
 ) -> TrialEnd:
     plan = judged.plan
-    with open_models(plan.models, caller) as models:
-        ledger.note_models(models)
-        grading = _Grading(judged, ledger, store, caller, models)
-        parts = TrialParts(
-            trial_id=ledger.trial_id,
-            plan=plan,
-            ledger=ledger,
-            models=models,
-            eligible=judged.eligible,
-            grade=grading.grade,
-            store=store,
-            caller=caller,
-        )
-        drive_trial(parts, LocalExecutor(run_episode, plan.parallel), tell=tell, stop=stop)
-        return TrialEnd(ledger.trial_id, tuple(grading.ungraded))
+    ledger.note_models(models)
+    grading = _Grading(judged, ledger, store, caller, models)
+    parts = TrialParts(
+        trial_id=ledger.trial_id,
+        plan=plan,
+        ledger=ledger,
+        models=models,
+        eligible=judged.eligible,
+        grade=grading.grade,
+        store=store,
+        caller=caller,
+    )
+    drive_trial(parts, LocalExecutor(run_episode, plan.parallel), tell=tell, stop=stop)
+    return TrialEnd(ledger.trial_id, tuple(grading.ungraded))
 
 
 class _Grading:

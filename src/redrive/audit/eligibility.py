@@ -7,6 +7,7 @@ Source: DESIGN.md §6 "`load` resolves each id and rejects at load time".
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from posixpath import normpath
 from types import MappingProxyType
 from typing import Final, Never
 
@@ -195,6 +196,7 @@ class _Walk:
         self._reached: dict[str, tuple[str, ...]] = {}
         self.names: dict[str, ToolSpec] = {}
         self.simulated: set[str] = set()
+        self.is_command = False
 
     def found(self, spec: WorkflowSpec) -> Eligibility:
         """Sum up what was met."""
@@ -208,6 +210,7 @@ class _Walk:
 
     def enter(self, spec: WorkflowSpec, chain: tuple[str, ...]) -> None:
         """Walk one workflow: its own tools, its steps, then what no step reaches."""
+        self.is_command = self.is_command or spec.kind == "command"
         if spec.kind == "command" and not self._has_network:
             why = f"a command needs a network inside, which the level {self._level} has not"
             self._refuse(spec.command[0], "command", chain, why)
@@ -263,6 +266,9 @@ class _Walk:
         elif tool.grants.network and not self._has_network:
             places = ", ".join(tool.grants.network)
             why = f"it needs the network ({places}), which the level {self._level} has not"
+            self._refuse(tool.id, effect.value, chain, why)
+        elif self.is_command and (parts := _parts_of_workspace(tool)):
+            why = f"the command could swap what it is granted ({', '.join(parts)}): grant all, `.`"
             self._refuse(tool.id, effect.value, chain, why)
         else:
             return tool
@@ -359,6 +365,12 @@ class _Scope:
 
 # Stands among the aliases of a name where a group begins; nothing can be declared under it.
 _GROUP = ""
+
+
+def _parts_of_workspace(tool: ToolSpec) -> list[str]:
+    """List what a tool is granted of the workspace, where that is not all of it."""
+    paths = (*tool.grants.read, *tool.grants.write)
+    return [path for path in paths if normpath(path) != "." and not path.startswith("/")]
 
 
 def _no_effect(tool: ToolSpec) -> str:

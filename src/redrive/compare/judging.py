@@ -149,10 +149,10 @@ def measure_bias(judged: Mapping[str, Sequence[ShownOrder]], level: float = 0.95
     """Say how often places won.
 
     Args:
-        judged: task id → judgements of two or more variants each.
+        judged: task id → judgements; one of a single variant says nothing of places.
         level: of the intervals.
     """
-    orders = [order for of_task in judged.values() for order in of_task]
+    orders = [order for of_task in judged.values() for order in of_task if order.shown[1:]]
     readable = [(order, places) for order in orders if (places := order.places()) is not None]
     best = [
         (order, order.ranking[0][0])

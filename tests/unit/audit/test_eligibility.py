@@ -275,3 +275,17 @@ def test_what_was_judged_does_not_change_afterwards() -> None:
     with pytest.raises(TypeError):
         eligible.tools["bash"] = BASH  # type: ignore[index]
     assert dict(eligible.tools) == {"read": READ}
+
+
+def test_a_part_of_the_workspace_cannot_be_granted_beside_a_command_that_may_swap_it() -> None:
+    def spec(kind: str, *read: str, write: tuple[str, ...] = ()) -> WorkflowSpec:
+        tool = ToolSpec("look_up", "read_only", Grants(read=read, write=write))
+        command = ("agent",) if kind == "command" else ()
+        return WorkflowSpec("w", "1", kind, uses=("look_up",), tools=(tool,), command=command)
+
+    refused = [("look_up", "read_only", "w@1 → look_up")]
+    assert chains(spec("command", "codes.json")) == refused
+    assert chains(spec("command", ".", write=("out",))) == refused
+    assert "grant all, `.`" in reason(spec("command", "a/./b"))
+    assert chains(spec("command", "./", "/etc/hosts", write=(".",))) == []
+    assert chains(spec("python", "codes.json")) == []

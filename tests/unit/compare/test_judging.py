@@ -179,3 +179,8 @@ def test_equal_seeds_plan_equally_and_seeds_say_who_stands_first():
 def test_orders_from_which_nothing_can_survive_are_refused(n, k):
     with pytest.raises(ValueError, match="expected at least 2"):
         plan_orders(n, k, 1)
+
+
+def test_a_judgement_of_one_variant_says_nothing_of_places():
+    bias = measure_bias({"t": [ShownOrder(("A",), (("A",),))]})
+    assert (bias.judgements, bias.pairs, bias.first_shown.n) == (0, 0, 0)
