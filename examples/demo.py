@@ -8,9 +8,11 @@
 4. Policies are replayed over all of these sessions: would a guard have fired?
 5. An agent is recorded by one line of its code, and by none; then its own code runs again on the
    record, with the network off.
+6. Three versions of a workflow are tried on two recorded tasks, in the sandbox. A fourth one, which
+   would page someone, is refused before anything runs.
 
-Without the local model's two wheels parts 1, 2 and 5 are named and left out; without a sandbox that
-is proven, the last step of part 5.
+Without the local model's two wheels parts 1, 2, 5 and 6 are named and left out; without a sandbox
+that is proven, the last step of part 5, and part 6.
 """
 
 import json
@@ -26,12 +28,14 @@ from typing import Any
 
 from redrive.models import local
 from redrive.sandbox.bubblewrap import probe
+from redrive.sandbox.door import find_level
 
 HERE = Path(__file__).resolve().parent
 TRANSCRIPT = "transcript.claude.jsonl"
 TRANSCRIPT_SESSION = "claude_code:7c1f0a52-3e84-4d0b-9a6e-2b5d8c41f093"
 SESSION = "interchange:log-agent-1-1"
 EDITED = f"{SESSION}-edited"
+TRIAL_TASKS = ("backup", "import")
 MAX_LINES = 18
 REPLAY = ("--model", "local", "--sampling", "recorded")
 
@@ -129,6 +133,33 @@ class Demo:
         own = ["policy", "replay", "--policy", "push_needs_test.py:PushNeedsTest"]
         self.redrive([*own, "--fail-on-fire"], 1, "code changed, and no test has passed since")
 
+    def try_new_versions(self) -> None:
+        """Part 6: two tasks cannot decide the gate, and the plan and the report say so."""
+        title("6. Would a new version have done better on the same tasks?")
+        shutil.copy(HERE / "workflows.py", self.folder)
+        shutil.copytree(HERE / "incidents", self.folder / "incidents")
+        plan = (HERE / "trial.toml").read_text(encoding="utf-8")
+        (self.folder / "trial.toml").write_text(shorten_plan(plan), encoding="utf-8")
+        unsafe = "workflows.py:unsafe_workflow"
+        self.redrive(["eligible", unsafe], 4, "page_someone  unsafe: declared unsafe")
+        sessions = [f"incidents/sessions/{name}.jsonl" for name in TRIAL_TASKS]
+        self.redrive(["import", *sessions], 0)
+        self.redrive(["trial", "plan", "trial.toml"], 0, "3 variants × 2 tasks × 1 attempt = 6")
+        self.redrive(["trial", "run", "trial.toml"], 3, "6 finished, 0 not run", "INCONCLUSIVE")
+        report = ["trial", "report", "trial.toml", "--html", "trial.html"]
+        self.redrive(report, 3, "Grader better-report (judge)")
+
+
+def shorten_plan(text: str) -> str:
+    """Leave out every task of the example's plan but two."""
+    kept = tuple(f'"interchange:incident-{name}"' for name in TRIAL_TASKS)
+    lines = text.splitlines(keepends=True)
+    return "".join(
+        line
+        for line in lines
+        if not line.lstrip().startswith('"interchange:') or line.lstrip().startswith(kept)
+    )
+
 
 def title(text: str) -> None:
     """Print a heading."""
@@ -174,7 +205,7 @@ def main() -> int:
         demo = Demo(Path(folder))
         if not local.is_installed():
             print(
-                f"The local model is not installed, so parts 1, 2 and 5 are left out.\n"
+                f"The local model is not installed, so parts 1, 2, 5 and 6 are left out.\n"
                 f"To see them: {local.INSTALL_HINT}"
             )
         elif demo.replay_a_fresh_session():
@@ -183,6 +214,10 @@ def main() -> int:
         demo.replay_policies()
         if local.is_installed():
             demo.record_an_agent()
+            if find_level().is_proven:
+                demo.try_new_versions()
+            else:
+                print(f"\nPart 6 is left out, no sandbox is proven here: {find_level().reason}")
     for fault in demo.faults:
         print(f"\nNOT AS EXPECTED: {fault}")
     if not demo.faults:
