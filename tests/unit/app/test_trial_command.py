@@ -9,7 +9,7 @@ import pytest
 from redrive.app.trial_command import read_file
 from redrive.replay.trial_values import EpisodeEnd, Outcome
 from redrive.sandbox.bubblewrap import probe
-from tests.trial_runs import Bench, make_model, make_task, output_of
+from tests.trial_runs import Bench, make_model, make_task, output_of, read_spec, unchecked
 
 needs_sandbox = pytest.mark.skipif(
     not probe().is_proven, reason=f"no proven sandbox here: {probe().reason}"
@@ -78,7 +78,10 @@ def _run(bench: Bench, agent: str, value: Any = "x") -> EpisodeEnd:
     (workspace / "a.txt").write_text("hello")
     bench.write(agent, "agent.py")
     models = (make_model(lambda _: "fine"), make_model(lambda _: "big", "large-2"))
-    return bench.run(WORKFLOW, task=make_task(value, workspace), models=models)
+    # The load check refuses the tool that is granted a part; a run refuses its calls as well.
+    eligible = unchecked(read_spec(bench.write(WORKFLOW)), "read_file", "read_part")
+    task = make_task(value, workspace)
+    return bench.run(WORKFLOW, task=task, models=models, eligible=eligible)
 
 
 @needs_sandbox
