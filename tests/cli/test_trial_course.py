@@ -214,6 +214,47 @@ def test_a_gate_that_fails_is_exit_1(redrive: Redrive, server: LoopbackServer) -
     assert redrive.json("trial", "report", "plan.toml", code=1) == failed
 
 
+def test_a_model_that_fails_is_no_failure_of_a_workflow_and_is_asked_anew_on_resume(
+    redrive: Redrive, server: LoopbackServer
+) -> None:
+    def out_of_order(received: Received) -> Answer:
+        if b"version 2" in received.body:
+            return Answer((b'{"error":{"message":"overloaded"}}',), status=503)
+        return answers(received)
+
+    server.answer = out_of_order
+    write_plan(redrive.folder, server.url, n_tasks=1)
+    failed = check(redrive.json("trial", "run", "plan.toml", code=6), "trial_report")
+    assert [run["outcome"] for run in failed["runs"]] == ["complete", "model"]
+    assert failed["not_run"] == names(failed, task=1)[1:]
+    assert failed["runs"][1]["error"].startswith("the model small answered 503; ")
+    text = redrive("trial", "report", "plan.toml", "--junit", "report.xml")
+    assert text.code == 6
+    assert "MODEL" in text.out
+    assert "<failure" not in (redrive.folder / "report.xml").read_text()
+    # Missing is never failed: no grade was kept of a block that is not whole.
+    server.answer = answers
+    found = check(redrive.json("trial", "resume", "plan.toml"), "trial_report")
+    assert [run["outcome"] for run in found["runs"]] == ["complete", "complete"]
+    assert [run["execution"] for run in found["runs"]] == [1, 2]
+    assert len(server.received) == 3
+    (grader,) = found["grading"]["graders"]
+    assert {row["mean_score"] for row in grader["variants"]} == {1.0}
+
+
+@pytest.mark.parametrize("option", ["--html", "--junit"])
+def test_a_report_that_cannot_be_written_is_refused_before_anything_is_paid(
+    redrive: Redrive, server: LoopbackServer, option: str
+) -> None:
+    write_plan(redrive.folder, server.url)
+    for name in ("absent/report", "files"):
+        refused = redrive("trial", "run", "plan.toml", option, name)
+        assert (refused.code, refused.out) == (2, "")
+        assert f"{name} cannot be written" in refused.err
+    assert server.received == []
+    assert not redrive.store.exists()
+
+
 # --- levels of the sandbox
 
 

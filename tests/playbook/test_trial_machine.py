@@ -89,6 +89,13 @@ def test_at_a_ceiling_nothing_more_is_started_and_whole_blocks_are_still_graded(
     ) == ["A2", "", "grade1", "done"]
 
 
+def test_a_model_that_failed_stops_nothing_and_its_block_is_not_graded():
+    state, _ = start(runs(), parallel=2)
+    assert trace(
+        state, ended("A1", Outcome.MODEL), ended("B1"), ended("A2"), ended("B2"), TaskGraded("2")
+    ) == ["A2", "B2", "", "grade2", "done"]
+
+
 def test_an_interrupted_trial_waits_for_what_runs():
     state, _ = start(runs(), parallel=2)
     assert trace(

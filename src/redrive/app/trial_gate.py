@@ -24,6 +24,7 @@ from redrive import canonical
 from redrive.app.trial_context import upstream_of
 from redrive.app.trial_messages import PLACE_HEADER, parse_message
 from redrive.app.trial_models import prepare_request
+from redrive.app.trial_outcome import find_fault
 from redrive.app.trial_ports import Account, CeilingReached, Charge, OpenedModel
 from redrive.app.trial_state import RunState
 from redrive.capture.exchanges import MAX_ANSWER_BYTES, find_api
@@ -119,6 +120,7 @@ class ModelGate:
             return self._serve(request, place, _error(402, "ceiling", "the trial's ceiling"))
         if isinstance(charge, ServedAnswer):
             if charge.status < _FIRST_ERROR:
+                self._state.model_fault = None
                 self._state.note(
                     "answers that were paid for before an interruption were used again"
                 )
@@ -128,8 +130,12 @@ class ModelGate:
             return self._answer(model, request, place, settling)
         with settling.undone():
             observer = self._sent(request, place)
+        metered = _Metered(observer, settling, partial(self._ended, model))
         headers = (*model.headers, (IDEMPOTENCY_KEY, charge.idempotency_key))
-        return Passing(_Metered(observer, settling), request.body, headers, CREDENTIALS)
+        return Passing(metered, request.body, headers, CREDENTIALS)
+
+    def _ended(self, model: OpenedModel, status: int, outcome: Outcome) -> None:
+        self._state.model_fault = find_fault(model.plan.name, status, outcome)
 
     def _answer(
         self,
@@ -141,7 +147,8 @@ class ModelGate:
         """Let a model of this process answer, as its API would."""
         assert model.answer is not None  # noqa: S101 - the caller looked
         with settling.undone():
-            metered = _Metered(self._sent(request, place), settling)
+            observer = self._sent(request, place)
+            metered = _Metered(observer, settling, partial(self._ended, model))
             try:
                 answer = model.answer.answer(request)
             except Exception as error:  # noqa: BLE001 - a model's fault is an answer of its API
@@ -227,9 +234,15 @@ class _Settling:
 class _Metered:
     """Tells the record, then settles; see `ExchangeObserver`."""
 
-    def __init__(self, observer: ExchangeObserver, settling: _Settling) -> None:
+    def __init__(
+        self,
+        observer: ExchangeObserver,
+        settling: _Settling,
+        ended: Callable[[int, Outcome], None],
+    ) -> None:
         self._observer = observer
         self._settling = settling
+        self._ended = ended
 
     def responded(self, status: int, headers: Headers, at_ns: int) -> None:
         self._settling.status, self._settling.headers = status, headers
@@ -241,6 +254,7 @@ class _Metered:
         self._observer.received(data)
 
     def finished(self, outcome: Outcome, at_ns: int, message: str = "") -> None:
+        self._ended(self._settling.status, outcome)
         try:
             self._observer.finished(outcome, at_ns, message)
         finally:

@@ -27,6 +27,7 @@ from redrive.errors import RedriveError, StoreError
 from redrive.replay.ledger import (
     Basis,
     Budget,
+    ChargeState,
     Entry,
     Fact,
     Finished,
@@ -264,13 +265,23 @@ class TrialLedger:
                 facts.append(_all_of(known.reserved))
             elif known is not None and known.settled is not None:
                 paid = known.settled.answer_sha256
-                if paid is not None:
+                if paid is not None and not self._is_last_error(known, model, question):
                     return parse_answer(self._tables.get_answer(paid))
             self._require_admitted(purpose, subject, usd)
             charge = f"redrive-{uuid.uuid4().hex}"
             reserved = Reserved(charge, purpose, subject, model.name, usd, sha256, occurrence)
             self._append(*facts, reserved)
             return LedgerCharge(self, model, reserved)
+
+    def _is_last_error(self, known: ChargeState, model: PlanModel, question: Question) -> bool:
+        """Say whether an error was the last word on a question: it cost nothing, and is asked anew.
+
+        One that was asked again comes again, so that what came behind it is served as well.
+        """
+        subject, sha256, occurrence = question
+        if known.settled is None or known.settled.basis != Basis.ERROR:
+            return False
+        return self._ledger.find_charge((subject, model.name, sha256, occurrence + 1)) is None
 
     def settle(self, model: PlanModel, reserved: Reserved, answer: ServedAnswer) -> None:
         """Settle a charge by its answer, unless it is settled already; see `Charge.settle`."""

@@ -1,7 +1,7 @@
 """What became of a run, of all that was seen of it.
 
 Pure. The first that holds counts: interrupted, at a ceiling, refused something, ended from outside,
-its own end.
+its own end. A run that failed behind a model that refused or failed says nothing of its workflow.
 
 Source: DESIGN.md §6; `redrive.replay.trial_values.Outcome`.
 """
@@ -10,6 +10,7 @@ import signal
 
 from redrive.app.trial_processes import describe_end
 from redrive.app.trial_state import RunState
+from redrive.capture.ports import Outcome as ExchangeOutcome
 from redrive.replay.trial_values import Outcome
 from redrive.sandbox.confinement import ConfinedResult
 
@@ -19,6 +20,10 @@ _LIMIT_ERRORS = ("MemoryError", "OverflowError")
 # The kernel ends with 9 what is over its processor time, or takes memory that is not there.
 _LIMIT_SIGNALS = (signal.SIGXCPU, signal.SIGXFSZ, signal.SIGKILL)
 _UNFINISHED = (Outcome.CANCELLED, Outcome.CEILING)
+# No key, no money, no such model, too slow, too often: what the endpoint says of whoever asks, and
+# not of what is asked.
+_REFUSALS = frozenset((401, 402, 403, 404, 408, 425, 429))
+_FIRST_FAULT = 500
 
 
 def judge_run(state: RunState, result: ConfinedResult | None) -> tuple[Outcome, str | None]:
@@ -27,7 +32,26 @@ def judge_run(state: RunState, result: ConfinedResult | None) -> tuple[Outcome, 
     if state.denied and outcome not in _UNFINISHED:
         first = state.denied[0]
         return Outcome.DENIED, one_line(f"{first.tool}: {first.reason}")
+    if outcome is Outcome.FAILED and state.model_fault is not None:
+        return Outcome.MODEL, one_line(f"{state.model_fault}; {error}")
     return outcome, error
+
+
+def find_fault(model: str, status: int, outcome: ExchangeOutcome) -> str | None:
+    """Say why an exchange gave no answer, where that was not the request's fault.
+
+    Args:
+        model: its name in the plan.
+        status: 0 where none came.
+        outcome: how the exchange ended; what the agent broke off itself is no fault.
+    """
+    if outcome is ExchangeOutcome.CANCELLED:
+        return None
+    if status >= _FIRST_FAULT or status in _REFUSALS:
+        return f"the model {model} answered {status}"
+    if not status:
+        return f"the model {model} gave no answer"
+    return None if outcome is ExchangeOutcome.COMPLETE else f"the model {model} gave half an answer"
 
 
 def _own_outcome(state: RunState, result: ConfinedResult | None) -> tuple[Outcome, str | None]:

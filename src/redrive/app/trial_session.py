@@ -27,7 +27,10 @@ _OF_RUN = "trial"
 STATUS: Mapping[Outcome, str] = {
     Outcome.COMPLETE: "success",
     **dict.fromkeys(
-        (Outcome.FAILED, Outcome.DENIED, Outcome.LIMIT, Outcome.TIMEOUT, Outcome.CEILING),
+        (
+            *(Outcome.FAILED, Outcome.DENIED, Outcome.LIMIT, Outcome.TIMEOUT),
+            *(Outcome.CEILING, Outcome.MODEL),
+        ),
         "failure",
     ),
     Outcome.CANCELLED: "cancelled",

@@ -32,6 +32,8 @@ class RunState:
 
     Attributes:
         ending: set when every process of the run has to end.
+        model_fault: why the newest exchange with a model gave no answer, where that was not the
+            request's fault; `None` where it gave one, or nothing was asked.
     """
 
     def __init__(self, limits: RunLimits) -> None:
@@ -44,6 +46,7 @@ class RunState:
         self._told_bytes = self._n_models = self._n_tools = 0
         self._end: RunEnd | None = None
         self._why: tuple[Outcome, str] | None = None
+        self.model_fault: str | None = None
 
     @property
     def is_over(self) -> bool:

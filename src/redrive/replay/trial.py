@@ -156,9 +156,12 @@ def _ids(runs: Sequence[PlannedRun]) -> list[str]:
 
 
 def _after_run(state: TrialState, ended: RunEnded) -> TrialState:
-    """Count a finished run; one that met the ceiling stops the start of others, and is not run."""
+    """Count a finished run; one that met the ceiling stops the start of others, and is not run.
+
+    One whose model failed is not run either, and stops nothing: others may ask another one.
+    """
     if ended.outcome not in FINISHED:
-        return replace(state, starts=False)
+        return state if ended.outcome is Outcome.MODEL else replace(state, starts=False)
     place = state.tasks[ended.key.task_id]
     left = state.missing.get(place) - 1
     gradable = state.gradable if left else (*state.gradable, ended.key.task_id)

@@ -31,6 +31,7 @@ class Outcome(StrEnum):
     TIMEOUT = "timeout"
     CEILING = "ceiling"  # the next call would have passed a ceiling
     CANCELLED = "cancelled"  # interrupted; it is run again on resume
+    MODEL = "model"  # it failed because a model refused or failed; it is run again on resume
 
 
 FINISHED = frozenset(

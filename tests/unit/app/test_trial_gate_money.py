@@ -101,6 +101,31 @@ def test_the_end_of_an_exchange_settles_it(path: Path) -> None:
     bench.ledger.close()
 
 
+def test_a_model_that_refuses_is_remembered_until_it_answers(path: Path) -> None:
+    bench = Bench(path)
+    seen = []
+    for text, status in (("x", 429), ("x", 200), ("y", 400)):
+        passing = bench.admit(chat_request(text))
+        assert isinstance(passing, Passing)
+        assert passing.observer is not None
+        passing.observer.responded(status, (), 0)
+        passing.observer.received(chat_answer(1, 1))
+        passing.observer.finished(Outcome.COMPLETE, 0)
+        seen.append(bench.state.model_fault)
+    assert seen == ["the model small answered 429", None, None]
+    # In the next execution the paid answer counts as an answer as well.
+    state = RunState(RunLimits())
+    state.model_fault = "the model small gave no answer"
+    given = bench.ledger.account(str(key()), Purpose.REPLAY)
+    bench.gate = ModelGate((ENDPOINT,), given, state, bench.gate._seams)
+    for status in (429, 200):
+        answer = bench.admit(chat_request("x"))
+        assert isinstance(answer, ServedAnswer)
+        assert answer.status == status
+    assert state.model_fault is None
+    bench.ledger.close()
+
+
 def test_a_request_without_a_bound_that_holds_goes_nowhere(path: Path) -> None:
     bench = Bench(path)
     for request in (chat_request("x", max_tokens=-1), chat_request("x", n=0)):

@@ -277,14 +277,30 @@ def test_another_subject_or_model_is_not_given_an_answer(path: Path) -> None:
         charge(ledger.account(str(key()), Purpose.REPLAY), "x", KEYED)
 
 
-def test_an_error_is_given_again_and_costs_nothing(path: Path) -> None:
+def test_an_error_costs_nothing_and_is_given_again_where_it_was_asked_again(path: Path) -> None:
     with begun(path) as ledger:
-        charge(run_account(ledger)).settle(429, (), b"slow", ExchangeOutcome.COMPLETE)
+        account = run_account(ledger)
+        charge(account).settle(429, (), b"slow", ExchangeOutcome.COMPLETE)
         assert replay_money(ledger) == (0, 0)
+        pay(account)
     with TrialLedger.resume(path, "triage") as again:
-        assert run_account(again).reserve(MODEL, chat_request("x")) == ServedAnswer(
-            429, (), b"slow"
-        )
+        account = run_account(again)
+        given = [account.reserve(MODEL, chat_request("x")) for _ in range(2)]
+        slow = ServedAnswer(429, (), b"slow")
+        assert given == [slow, ServedAnswer(200, (), ANSWER)]
+
+
+def test_an_error_that_was_the_last_word_is_asked_anew(path: Path) -> None:
+    with begun(path) as ledger:
+        first = charge(run_account(ledger))
+        first.settle(401, (), b"who are you", ExchangeOutcome.COMPLETE)
+    with TrialLedger.resume(path, "triage") as again:
+        second = pay(run_account(again))
+        assert second.idempotency_key != first.idempotency_key
+        assert replay_money(again) == (0, COST)
+    with TrialLedger.resume(path, "triage") as third:
+        given = run_account(third).reserve(MODEL, chat_request("x"))
+        assert given == ServedAnswer(200, (), ANSWER)
 
 
 def test_an_open_charge_is_sent_again_under_its_key_where_that_is_billed_once(path: Path) -> None:

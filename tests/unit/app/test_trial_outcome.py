@@ -3,8 +3,9 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from redrive.app.trial_messages import Failure
-from redrive.app.trial_outcome import judge_run, one_line
+from redrive.app.trial_outcome import find_fault, judge_run, one_line
 from redrive.app.trial_state import RunEnd, RunState
+from redrive.capture.ports import Outcome as ExchangeOutcome
 from redrive.replay.trial_plan import RunLimits
 from redrive.replay.trial_values import Outcome
 from redrive.sandbox.confinement import ConfinedResult
@@ -63,6 +64,40 @@ def test_a_refused_call_marks_the_run_but_for_one_that_is_made_again() -> None:
         is_again = outcome in (Outcome.CANCELLED, Outcome.CEILING)
         expected = (outcome, "why") if is_again else (Outcome.DENIED, "mail: not granted")
         assert judge_run(state, GONE) == expected
+
+
+def test_a_run_that_failed_behind_a_model_that_failed_says_nothing_of_its_workflow() -> None:
+    state = _state(FAILED)
+    state.model_fault = "the model small answered 503"
+    expected = "the model small answered 503; ValueError: no luck (a.py:3)"
+    assert judge_run(state, GONE) == (Outcome.MODEL, expected)
+    state.deny("mail", "not granted")
+    assert judge_run(state, GONE)[0] is Outcome.DENIED
+    coped = _state(DONE)
+    coped.model_fault = "the model small answered 503"
+    assert judge_run(coped, GONE) == (Outcome.COMPLETE, None)
+
+
+@pytest.mark.parametrize(
+    ("status", "outcome", "fault"),
+    [
+        (200, ExchangeOutcome.COMPLETE, None),
+        (200, ExchangeOutcome.CUT, "the model m gave half an answer"),
+        (200, ExchangeOutcome.CANCELLED, None),
+        (0, ExchangeOutcome.FAILED, "the model m gave no answer"),
+        (0, ExchangeOutcome.CANCELLED, None),
+        (400, ExchangeOutcome.COMPLETE, None),
+        (413, ExchangeOutcome.COMPLETE, None),
+        (401, ExchangeOutcome.COMPLETE, "the model m answered 401"),
+        (429, ExchangeOutcome.COMPLETE, "the model m answered 429"),
+        (500, ExchangeOutcome.COMPLETE, "the model m answered 500"),
+        (503, ExchangeOutcome.CUT, "the model m answered 503"),
+    ],
+)
+def test_what_the_request_is_not_to_blame_for_is_the_models_fault(
+    status: int, outcome: ExchangeOutcome, fault: str | None
+) -> None:
+    assert find_fault("m", status, outcome) == fault
 
 
 def test_the_first_end_counts_and_a_flood_of_refusals_is_bounded() -> None:

@@ -17,7 +17,9 @@ from redrive.cli.exits import Exit, worst
 from redrive.cli.options import json_option, opened_store
 from redrive.compare.trial_preview import JudgingBound, TrialPreview
 from redrive.compare.trial_report import TrialReport
+from redrive.errors import UsageError
 from redrive.replay.trial_plan import PlannedWorkflow, TrialPlan
+from redrive.replay.trial_values import Outcome
 from redrive.stores.locate import find_cwd, find_home, locate_store
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -141,11 +143,14 @@ def resume_verb(store: str | None, /, **options: Any) -> int:
 
 def _work(store: str | None, options: dict[str, Any], work: Callable[..., Any]) -> int:
     """Judge a plan, say what it will cost, work on its trial, and report it as far as it came."""
+    from redrive.app.trial_grading import FAULT, MODEL
     from redrive.app.trial_preview import preview_plan
     from redrive.app.trial_reporting import report_stored
     from redrive.app.trials import judge_plan
     from redrive.reports.trial_plan import headline
 
+    for name in filter(None, (options["html"], options["junit"])):
+        _require_writable(Path(name))
     path = locate_store(store, os.environ, find_cwd, find_home)
     judged = judge_plan(Path(options["plan"]), partial(opened_store, store), plan_changes(options))
     if options["parallel"]:
@@ -168,7 +173,19 @@ def _work(store: str | None, options: dict[str, Any], work: Callable[..., Any]) 
     with opened_store(store) as opened:
         report = report_stored(opened, opened.trials.get_trial(end.trial_id))
     show_report(report, options)
-    return exit_code(report)
+    is_faulty = any(left.kind in (MODEL, FAULT) for left in end.ungraded)
+    return worst([exit_code(report), Exit.UNUSABLE if is_faulty else Exit.DONE])
+
+
+def _require_writable(path: Path) -> None:
+    """Refuse before anything is paid for what could not be written after it.
+
+    Raises:
+        UsageError: the file's folder is not there or closed, or it is a folder itself.
+    """
+    place = path if path.exists() else path.parent
+    if path.is_dir() or not os.access(place, os.W_OK):
+        raise UsageError(f"{path} cannot be written: nothing is run")
 
 
 @trial_verb.command("report")
@@ -213,8 +230,13 @@ def redacted(document: _Document) -> _Document:
 
 
 def exit_code(report: TrialReport) -> Exit:
-    """Give the exit code of a trial: a ceiling above what is inconclusive, above a failed gate."""
+    """Give the exit code of a trial.
+
+    A model that failed counts above a ceiling, that above what is open, that above a failed gate.
+    """
     codes = [Exit.DONE]
+    if any(run.outcome == Outcome.MODEL for run in report.runs):
+        codes.append(Exit.UNUSABLE)
     if any(stop.purpose is not None for stop in report.stopped):
         codes.append(Exit.CEILING)
     elif not report.is_complete:
