@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -9,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.policy_corpus import write_corpus
 
 
 @dataclass
@@ -55,6 +58,27 @@ class Redrive:
         chosen = ("--format", format_name) if format_name else ()
         (file,) = self.json("import", path, *chosen, code=code)["files"]
         return file
+
+
+class Corpora:
+    """Stores that hold the corpus of policy sessions, each imported once and copied after."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def put_into(self, redrive: Redrive, *counts: int) -> None:
+        """Give a test a store with the corpus; see `write_corpus` for its size."""
+        made = Redrive(self._folder / "-".join(map(str, ("corpus", *counts))))
+        if not made.store.exists():
+            paths = write_corpus(made.folder / "recorded", *counts)
+            assert made("import", *paths).code == 0
+        shutil.copy(made.store, redrive.store)
+
+
+@pytest.fixture(scope="session")
+def corpora(tmp_path_factory: pytest.TempPathFactory) -> Corpora:
+    """Stores with the corpus of policy sessions."""
+    return Corpora(tmp_path_factory.mktemp("corpora"))
 
 
 @pytest.fixture

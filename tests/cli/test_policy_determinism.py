@@ -9,10 +9,9 @@ from tests.policy_corpus import GUARD_NAMES, named, write_corpus, write_guards
 
 
 @pytest.fixture
-def corpus(redrive):
+def corpus(redrive, corpora):
     """A store with the sessions of the corpus, and the file of its policies beside it."""
-    for path in write_corpus(redrive.folder / "recorded"):
-        redrive.imported(path)
+    corpora.put_into(redrive)
     redrive.guards = write_guards(redrive.folder)
     return redrive
 

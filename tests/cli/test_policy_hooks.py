@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from redrive.sandbox.bubblewrap import find_bubblewrap
-from tests.policy_corpus import policy_text, write_corpus, write_guards
+from tests.policy_corpus import policy_text, write_guards
 from tests.stored import opened
 
 needs_sandbox = pytest.mark.skipif(find_bubblewrap() is None, reason="bwrap is not installed")
@@ -32,10 +32,9 @@ exit 0
 
 
 @pytest.fixture
-def project(redrive):
+def project(redrive, corpora):
     """A store with the corpus, run from a project's folder that holds hooks."""
-    for path in write_corpus(redrive.folder / "recorded", 1):
-        redrive.imported(path)
+    corpora.put_into(redrive, 1)
     redrive.folder = redrive.folder / "project"
     redrive.folder.mkdir()
     script(redrive, "guard.sh", GUARD)

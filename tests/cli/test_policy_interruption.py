@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.policy_corpus import named, policy_text, write_corpus, write_guards
+from tests.policy_corpus import named, policy_text, write_guards
 from tests.stored import opened
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
@@ -20,10 +20,9 @@ BUSY = policy_text(["while 'work-3' in event.session_id: pass", "return Notify('
 
 
 @pytest.fixture
-def busy(redrive):
+def busy(redrive, corpora):
     """A store with the corpus, and a replay that does not come to its end."""
-    for path in write_corpus(redrive.folder / "recorded"):
-        redrive.imported(path)
+    corpora.put_into(redrive)
     policy = redrive.folder / "busy.py"
     policy.write_text(BUSY)
     guards = named(write_guards(redrive.folder), ["PushAfterTests"])

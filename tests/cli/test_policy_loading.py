@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from tests.policy_corpus import HEAD, named, policy_text, write_corpus, write_guards
+from tests.policy_corpus import HEAD, named, policy_text, write_guards
 from tests.stored import opened
 
 DECLARED = {
@@ -23,9 +23,8 @@ DECLARED = {
 
 
 @pytest.fixture
-def corpus(redrive):
-    for path in write_corpus(redrive.folder / "recorded", 1):
-        redrive.imported(path)
+def corpus(redrive, corpora):
+    corpora.put_into(redrive, 1)
     redrive.guards = named(write_guards(redrive.folder), ["PushAfterTests"])
     return redrive
 

@@ -11,15 +11,14 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.policy_corpus import named, policy_text, write_corpus, write_guards
+from tests.policy_corpus import named, policy_text, write_guards
 from tests.schemas import check
 from tests.stored import opened
 
 
 @pytest.fixture
-def corpus(redrive):
-    for path in write_corpus(redrive.folder / "recorded"):
-        redrive.imported(path)
+def corpus(redrive, corpora):
+    corpora.put_into(redrive)
     redrive.guards = write_guards(redrive.folder)
     return redrive
 
