@@ -43,6 +43,11 @@ def fetch(path: str) -> str:
     raise AssertionError("never called")
 
 
+@tool("keyed", effect="read_only", grants=Grants(secrets=("SHOP_WORD",)))
+def keyed() -> str:
+    raise AssertionError("never called")
+
+
 def agent(version):
     def run(task, context):
         said = f"version {version} on {task}"
@@ -60,6 +65,7 @@ v1 = Workflow("small", version="1", tools=[], run=agent(1))
 v2 = Workflow("small", version="2", tools=[], run=agent(2))
 reading = Workflow("small", version="3", tools=[read_it], run=reads)
 fetching = Workflow("small", version="4", tools=[fetch], run=reads)
+keyed = Workflow("small", version="6", tools=[keyed], run=reads)
 command = CommandWorkflow("small", version="5", command=["true"], tools=[read_it])
 """
 # Each answer is billed with all the tokens that it may have, so that what is reserved is spent: a
@@ -240,6 +246,18 @@ def test_a_model_that_fails_is_no_failure_of_a_workflow_and_is_asked_anew_on_res
     assert len(server.received) == 3
     (grader,) = found["grading"]["graders"]
     assert {row["mean_score"] for row in grader["variants"]} == {1.0}
+
+
+def test_a_secret_that_is_not_set_is_refused_before_anything_runs(
+    redrive: Redrive, server: LoopbackServer
+) -> None:
+    write_plan(redrive.folder, server.url, challenger="keyed")
+    for words in ({}, {"SHOP_WORD": ""}):
+        refused = redrive("trial", "run", "plan.toml", **words)
+        assert (refused.code, refused.out) == (2, "")
+        assert "the tool keyed is granted the secret SHOP_WORD, which is not set" in refused.err
+    assert server.received == []
+    assert not redrive.store.exists()
 
 
 @pytest.mark.parametrize("option", ["--html", "--junit"])

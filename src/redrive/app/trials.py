@@ -120,8 +120,10 @@ def run_trial(
     """Begin a trial and run it.
 
     Raises:
-        UsageError: an earlier trial of this plan is not finished, and `is_again` is not said.
+        UsageError: an earlier trial of this plan is not finished, and `is_again` is not said; or a
+            tool's secret is not in the caller's environment.
     """
+    _require_secrets(judged, caller)
     if not is_again:
         _refuse_unfinished(judged.plan, store)
     document = dump_plan(judged.plan)
@@ -143,8 +145,10 @@ def resume_trial(
     """Go on with the newest trial of this plan, under the plan's ceilings.
 
     Raises:
-        UsageError: there is none: it was never begun, or the plan, a task or a workflow changed.
+        UsageError: there is none: it was never begun, or the plan, a task or a workflow changed; or
+            a tool's secret is not in the caller's environment.
     """
+    _require_secrets(judged, caller)
     trial_id = find_trial(judged.plan, store)
     with (
         _opened_models(judged.plan, caller) as models,
@@ -172,6 +176,19 @@ def find_trial(plan: TrialPlan, store: Path) -> str:
         if begun
         else "redrive trial run PLAN",
     )
+
+
+def _require_secrets(judged: JudgedPlan, caller: Mapping[str, str]) -> None:
+    """Refuse what would fail in every run: a tool's secret that the caller does not have."""
+    for label, eligible in judged.eligible.items():
+        for tool in eligible.tools.values():
+            absent = [name for name in tool.grants.secrets if not caller.get(name)]
+            if absent:
+                raise UsageError(
+                    f"{label}: the tool {tool.id} is granted the secret {absent[0]}, "
+                    "which is not set",
+                    hint="set it in the environment",
+                )
 
 
 def _refuse_unfinished(plan: TrialPlan, store: Path) -> None:
