@@ -21,7 +21,7 @@ from redrive.app.trial_plan import read_plan
 from redrive.app.trial_workspace import digest_workspace
 from redrive.app.trials import JudgedPlan, run_trial
 from redrive.sandbox.bubblewrap import probe
-from tests.cli.conftest import Redrive
+from tests.cli.conftest import Finished, Redrive
 from tests.loopback_server import LoopbackServer
 from tests.schemas import check
 from tests.stored import opened
@@ -61,14 +61,11 @@ def unsafe_shop(redrive: Redrive, witness: Witness, server: LoopbackServer) -> R
     return redrive
 
 
-def n_trials(redrive: Redrive) -> int:
+def counted(redrive: Redrive) -> tuple[int, int]:
+    """Count the trials and the sessions of a store."""
     with opened(redrive.store) as store:
         assert store.verify().is_ok
-        return len(store.trials.list_trials())
-
-
-def n_sessions(redrive: Redrive) -> int:
-    return len(redrive.json("sessions")["sessions"])
+        return len(store.trials.list_trials()), len([*store.sessions()])
 
 
 def call_outside(folder: Path) -> None:
@@ -85,15 +82,14 @@ def test_an_unsafe_workflow_is_refused_by_name_before_any_run_and_the_world_saw_
     assert [one["tool"] for one in judged["refusals"]] == ["refund", "send_mail"]
     assert judged["refusals"][0]["chain"] == ["refunds@3", "pay", "refund"]
     assert judged["runs_spawned"] == 0
-    ran = redrive("trial", "run", "plan.toml")
-    assert (ran.code, ran.out) == (4, "")
+    ran = redrive("trial", "run", "plan.toml", "--json")
+    assert (ran.code, ran.document["error"]["code"]) == (4, 4)
     assert "refund: declared unsafe (refunds@3 → pay → refund)" in ran.err
     assert "send_mail: declared unsafe (refunds@3 → send_mail)" in ran.err
     assert len(ran.err.splitlines()) == 1
-    told = redrive("trial", "run", "plan.toml", "--json")
-    assert (told.code, told.document["error"]["code"]) == (4, 4)
     # The counter of runs is 0: no trial, no entry of a ledger, no episode, no question.
-    assert (n_trials(redrive), n_sessions(redrive), server.received) == (0, 1, [])
+    assert counted(redrive) == (0, 1)
+    assert server.received == []
     assert redrive("trial", "resume", "plan.toml").code == 4
     assert redrive("trial", "report", "plan.toml").code == 2
     assert not (folder / "ledger.txt").exists()
@@ -156,9 +152,17 @@ def test_behind_a_bypassed_check_the_unsafe_call_is_denied_recorded_and_without_
 # --- accepted: run, graded, reported
 
 
+class Keyed(Redrive):
+    """Masks under a key in its own folder: the processes that run tests have a key each."""
+
+    def __call__(self, *arguments: object, **environment: str) -> Finished:
+        key = str(self.folder / "redaction.key")
+        return super().__call__(*arguments, REDRIVE_REDACTION_KEY_FILE=key, **environment)
+
+
 def make_trial(folder: Path) -> None:
     """Make the trial that most tests look at, and keep what it said."""
-    redrive = Redrive(folder)
+    redrive = Keyed(folder)
     with open_witness(folder) as witness, shop_server() as server:
         write_shop(folder, server.url, witness.port, attempts=ATTEMPTS)
         for name in ("s54", "s61"):
@@ -173,7 +177,7 @@ class Made:
     """A trial that was made: the program on its store, and what `trial run` said."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.redrive = folder, Redrive(folder)
+        self.folder, self.redrive = folder, Keyed(folder)
         self.said: Mapping[str, Any] = json.loads((folder / "said.json").read_text())
         self.report: Any = json.loads(self.said["out"])
 
