@@ -171,6 +171,9 @@ def open_database(
 def _make_file(path: Path) -> None:
     try:
         _make_folder(path.parent)
+        # A device, a pipe or a socket is no place for a store, and its mode is not ours to change.
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise StoreError(f"cannot make store {path}: it is no file", hint="name another")
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
         path.chmod(0o600)  # an empty file may have been there, with another mode
     except OSError as error:

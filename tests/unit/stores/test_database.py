@@ -50,6 +50,15 @@ def test_a_folder_in_the_stores_place_is_refused(path: Path) -> None:
         open_store(path, create=True)
 
 
+def test_what_is_no_file_is_no_place_for_a_store_and_keeps_its_mode(path: Path) -> None:
+    os.mkfifo(path)
+    path.chmod(0o644)
+    with pytest.raises(StoreError, match="it is no file"):
+        open_store(path, create=True)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+    assert sorted(path.parent.iterdir()) == [path]
+
+
 def test_a_file_in_the_folders_place_is_refused(path: Path) -> None:
     path.touch()
     with pytest.raises(StoreError, match="cannot make store"):
