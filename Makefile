@@ -67,7 +67,7 @@ bench: $(STAMP) ## measure speed and memory
 	$(BIN)/python -m benchmarks
 
 soak: $(STAMP) ## the long tests, at full length
-	REDRIVE_SOAK=full $(BIN)/python -m pytest tests/soak
+	REDRIVE_SOAK=full $(BIN)/python -m pytest tests/soak tests/examples/test_demo.py
 
 clean: ## remove what was built, but not .venv
 	rm -rf build dist coverage.json .coverage .coverage.* htmlcov .mypy_cache .pytest_cache .ruff_cache .hypothesis

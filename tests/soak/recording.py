@@ -1,7 +1,9 @@
 """Starts recorders, to be killed; one small process that forks them, so that each starts at once.
 
-Run: python -m tests.soak.recording, then one line per recorder on stdin: AFTER_S WORD STORE, where
-the word is `honest`, or `eager` for one that acknowledges before it knows. The answer is `killed`.
+Run: python -m tests.soak.recording, then one line per recorder on stdin: SINCE AFTER_S WORD STORE.
+The word is `honest`, or `eager` for one that acknowledges before it knows. It is killed so long
+after its `start`, or after its first `acknowledgement`, which comes when the machine gets to it.
+The answer is `killed`.
 
 A recorder goes on with the session where the last one was killed. Two of its threads put events,
 flush, and append the seq that is durable then to the file STORE.acks: what was written to a file
@@ -56,11 +58,13 @@ class Killer:
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
 
-    def kill(self, store: Path, after_s: float, word: str = "honest") -> None:
+    def kill(
+        self, store: Path, after_s: float, word: str = "honest", *, since: str = "acknowledgement"
+    ) -> None:
         """Record into a store for a while, then kill the recorder."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(f"{after_s} {word} {store}\n")
+        self._process.stdin.write(f"{since} {after_s} {word} {store}\n")
         self._process.stdin.flush()
         answer = self._process.stdout.readline()
         assert answer == "killed\n", answer
@@ -105,6 +109,8 @@ class _Agent:
             if not self._is_eager:
                 self._recorder.flush()
             os.write(self._acks, b"%d\n" % last)
+        self._recorder.flush()
+        os.write(self._acks, b"%d\n" % (len(self._events) - 1))
 
     def _put(self) -> int:
         events = self._events[self._next : self._next + 1]
@@ -135,13 +141,23 @@ def _record(store: Path, events: list[Event], *, is_eager: bool) -> NoReturn:
         time.sleep(60)
 
 
+def _wait_for_more(acks: Path, size: int) -> None:
+    deadline_s = time.monotonic() + 120
+    while not (acks.exists() and acks.stat().st_size > size) and time.monotonic() < deadline_s:
+        time.sleep(0.001)
+
+
 def _main() -> None:
     events = all_events()
     for line in sys.stdin:
-        after_s, word, store = line.rstrip("\n").split(" ", 2)
+        since, after_s, word, store = line.rstrip("\n").split(" ", 3)
+        acks = Path(f"{store}.acks")
+        size = acks.stat().st_size if acks.exists() else 0
         child = os.fork()
         if not child:
             _record(Path(store), events, is_eager=word == "eager")
+        if since == "acknowledgement":
+            _wait_for_more(acks, size)
         time.sleep(float(after_s))
         os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)

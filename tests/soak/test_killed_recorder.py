@@ -15,8 +15,9 @@ from tests.soak.recording import Killer, all_events, started_killer
 from tests.stored import opened
 
 KILLS = 1000 if os.environ.get("REDRIVE_SOAK") == "full" else 50
-KILLS_PER_STORE = 10
-LONGEST_MS = 300
+KILLS_PER_STORE = 5
+# A fast machine does not come to the end of the session in so many times so long.
+LONGEST_MS = 40
 _EVENTS = all_events()
 
 
@@ -57,7 +58,9 @@ def test_a_killed_recorder_loses_nothing_that_it_acknowledged(
     for number in range(KILLS):
         path = tmp_path / f"{number // KILLS_PER_STORE}.db"
         before = 0 if number % KILLS_PER_STORE == 0 else n_stored
-        killer.kill(path, next(draws) % LONGEST_MS / 1000)
+        # Of five, one may be killed before it began; the others have acknowledged something.
+        since = "acknowledgement" if number % KILLS_PER_STORE else "start"
+        killer.kill(path, next(draws) % LONGEST_MS / 1000, since=since)
         n_stored = check_recording(path, _EVENTS)
         sizes.add(n_stored)
         n_grown += n_stored > before
@@ -65,9 +68,8 @@ def test_a_killed_recorder_loses_nothing_that_it_acknowledged(
         if number % KILLS_PER_STORE == KILLS_PER_STORE - 1:
             for file in tmp_path.glob(f"{path.name}*"):
                 file.unlink()
-    # On a slow machine some are killed before their first commit.
-    assert n_grown >= KILLS // 4, "the control: recorders were killed while they recorded"
-    assert len(sizes) > KILLS // 4, "the control: at different places"
+    assert n_grown >= KILLS * 8 // 10, "the control: recorders were killed while they recorded"
+    assert len(sizes) >= KILLS_PER_STORE - 1, "the control: at different places"
     assert n_ahead, "the control: also between a commit and its acknowledgement"
 
 
@@ -77,7 +79,7 @@ def test_the_check_finds_a_recorder_that_acknowledges_too_early(
     n_lost = 0
     for number in range(20):
         path = tmp_path / f"{number}.db"
-        killer.kill(path, 0.1 + number / 100, "eager")
+        killer.kill(path, number / 200, "eager")
         try:
             check_recording(path, _EVENTS)
         except AssertionError as error:
