@@ -32,8 +32,9 @@ $(STAMP): pyproject.toml
 demo: $(STAMP) ## show what redrive does
 	@$(BIN)/python examples/demo.py
 
+# A file stays with one worker, so that what its tests share is made once.
 test: $(STAMP) ## run the tests with coverage: 85 % of src, 100 % of the core
-	$(BIN)/python -m pytest -n $(WORKERS) --cov --cov-report=term --cov-report=json
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --cov --cov-report=term --cov-report=json
 	$(BIN)/python scripts/check_core_coverage.py coverage.json
 
 # In parts, so that 'make -k check' shows every finding and not only the first.

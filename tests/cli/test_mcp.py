@@ -60,7 +60,7 @@ def run_client(store: Path, mode: str, *words: str) -> dict[str, Any]:
         [sys.executable, CLIENT, mode, *words],
         env=environment(store),
         capture_output=True,
-        timeout=120,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr.decode()[-3000:]
     seen: dict[str, Any] = json.loads(done.stdout)
@@ -201,25 +201,28 @@ def http_server(*words: str) -> Iterator[str]:
 def test_over_http_the_same_is_seen_and_recorded(mode: str, words: tuple[str, ...], tmp_path: Path):
     actions = [a for a in ACTIONS if a not in ("crash", "ask", "cancelled")]
     actions += [] if words else ["cancelled"]
+    is_big = mode == "legacy" and not words  # once is enough
+    actions = actions if is_big else [a for a in actions if a != "big"]
     with http_server(*words) as url:
         proxy = (sys.executable, "-m", "redrive", "mcp", "--name", "files", "--url", url, "--")
         done = subprocess.run(
             [*proxy, sys.executable, CLIENT, mode, *actions, "--", "-"],
             env=environment(tmp_path / "store.db"),
             capture_output=True,
-            timeout=120,
+            timeout=600,
         )
     assert done.returncode == 0, done.stderr.decode()[-3000:]
     run = Run(mode, json.loads(done.stdout), events_of(tmp_path), tmp_path)
     assert run.seen["listing"] == TOOLS
     assert [answer["text"] for answer in run.seen["parallel"]] == [str(2 * n) for n in range(20)]
-    assert run.seen["big"]["sha256"] == hashlib.sha256(BIG.encode()).hexdigest()
     assert run.notes("mcp.server")[-1]["protocol"] == PROTOCOLS[mode]
     assert sorted(tool["name"] for tool in run.notes("mcp.listing")[0]["tools"]) == TOOLS
     values = {result["structuredContent"]["result"] for _, result in run.results("add")}
     assert values == {2 * n for n in range(20)}
     assert run.results("fail")[0][0] == "error"
-    assert run.results("big")[0][1]["content"][0]["text"] == BIG
+    if is_big:
+        assert run.seen["big"]["sha256"] == hashlib.sha256(BIG.encode()).hexdigest()
+        assert run.results("big")[0][1]["content"][0]["text"] == BIG
     if not words:
         assert run.results("slow")[0][1]["type"] in ("Cancelled", "ConnectionClosed")
     assert run.notes("mcp.damage") == []
