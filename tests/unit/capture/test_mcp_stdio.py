@@ -193,10 +193,11 @@ def test_a_process_that_the_server_left_behind_is_not_waited_for():
     code = (
         "import os, subprocess, sys\n"
         "left = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
-        "os.write(1, b'%d' % left.pid)"
+        "os.write(1, b'%d\\n' % left.pid)"
     )
     assert relay(client, code) == 0
-    os.kill(int(client.end()), signal.SIGKILL)  # it is still there
+    client.wait_for(b"\n")
+    os.kill(int(client.read), signal.SIGKILL)  # it is still there
     client.leave()
 
 
