@@ -1,12 +1,15 @@
 """Reads the parts of a plan that stand for themselves: models with prices, limits, graders.
 
-Knows tables of the plan. Must not know files, workflows or tasks.
+Knows tables of the plan, and which kinds of models there are. Must not know files, workflows or
+tasks.
 """
 
 from collections.abc import Sequence
 
+from redrive import plugins
 from redrive.app.plan_table import Table
-from redrive.errors import quote
+from redrive.errors import UsageError, quote
+from redrive.models.options import parse_spec
 from redrive.replay.trial_plan import MIB, GraderSpec, PlanModel, RunLimits
 from redrive.replay.trial_values import Price
 
@@ -48,7 +51,7 @@ def _read_model(table: Table) -> PlanModel:
     key_env = table.take("key_env")
     model = PlanModel(
         name=name,
-        spec=table.text("spec"),
+        spec=_read_spec(table),
         price=price,
         max_tokens=table.whole("max_tokens", default=1024, least=1, most=MAX_TOKENS),
         is_idempotent=table.flag("idempotent"),
@@ -58,6 +61,16 @@ def _read_model(table: Table) -> PlanModel:
     table.take(written)
     table.close()
     return model
+
+
+def _read_spec(table: Table) -> str:
+    """Read a model's spec; its kind is known, and what it names is looked for when it is opened."""
+    spec = table.text("spec")
+    try:
+        plugins.require(plugins.MODELS, parse_spec(spec).kind)
+    except UsageError as error:
+        table.refuse("spec", error.message, error.hint)
+    return spec
 
 
 def read_limits(table: Table) -> RunLimits:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import msgspec
 
+from redrive import canonical
 from redrive.app.trial_tree import FILE, FOLDER, LINK, read_tree
 from redrive.replay.trial_plan import RunLimits
 from redrive.replay.trial_values import OutputFile, Workspace
@@ -73,7 +74,7 @@ def collect_workspace(
     if not changed:
         return Collected(notes=tuple(collector.notes))
     return Collected(
-        files=tuple(sorted(changed, key=lambda item: os.fsencode(item.path))),
+        files=tuple(map(_told, sorted(changed, key=lambda item: os.fsencode(item.path)))),
         archive=collector.archive(found),
         n_files=sum(item.kind == FILE for item, _ in found.values()),
         notes=tuple(collector.notes),
@@ -87,6 +88,12 @@ _Known = tuple[OutputFile, bool]
 def _is_untouched(item: _Known, made: Set[str]) -> bool:
     file = item[0]
     return file.path in made and (file.kind == FOLDER or not file.size_bytes)
+
+
+def _told(item: OutputFile) -> OutputFile:
+    """Write names as texts: other bytes than UTF-8 as escapes, two names never as one."""
+    target = None if item.target is None else canonical.safe_text(item.target)
+    return msgspec.structs.replace(item, path=canonical.safe_text(item.path), target=target)
 
 
 def _read_before(before: Workspace | None) -> dict[str, _Known]:

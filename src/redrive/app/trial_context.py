@@ -99,11 +99,15 @@ class RunContext:
         `model` and the run's seed are filled in where the request does not state them.
 
         Raises:
+            TypeError: a part of the request has no JSON form; nothing is sent.
+            UsageError: it asks for a stream; nothing is sent.
             ModelError: the model refused or failed.
         """
         name = self._named(model)
-        body = canonical.encode({"model": name, "seed": self.seed, **request})
-        return canonical.decode_value(self.post(_CHAT, body, model=name))
+        asked = {"model": name, "seed": self.seed, **request}
+        if asked.get("stream"):
+            raise UsageError("complete gives one whole answer, no stream", hint="post gives bytes")
+        return canonical.decode_value(self.post(_CHAT, dump_value(asked), model=name))
 
     def post(self, path: str, body: bytes, *, model: str | None = None) -> bytes:
         """Ask a model in the bytes of its API; give the body of its answer.

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from redrive import canonical
 from redrive.errors import RecordError
 
 _PRIVATE = 0o700
@@ -88,10 +89,16 @@ def overlay(source: Path, folder: Path) -> None:
 
 
 def restore(source: Path, folder: Path, removed: Collection[str]) -> None:
-    """Copy what a folder lacks from another one, but for paths that were removed on purpose."""
+    """Copy what a folder lacks from another one, but for paths that were removed on purpose.
+
+    Args:
+        source: what is copied.
+        folder: where it is missing.
+        removed: as an episode's `files` write paths.
+    """
     for path, parts in _walk(source):
         place = folder.joinpath(*parts)
-        is_gone = "/".join(parts) in removed
+        is_gone = canonical.safe_text("/".join(parts)) in removed
         if is_gone or os.path.lexists(place) or not _make_above(folder, list(parts[:-1])):
             continue
         if path.is_symlink():
@@ -124,6 +131,11 @@ def _clear(folder: Path, parts: tuple[str, ...], *, is_folder: bool) -> None:
             shutil.rmtree(place)
         else:
             place.unlink()
+
+
+def list_files(folder: Path) -> set[str]:
+    """List the files in a folder, as an episode's `files` write paths."""
+    return {canonical.safe_text("/".join(parts)) for path, parts in _walk(folder) if path.is_file()}
 
 
 def size_bytes(folder: Path) -> int:

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from redrive.app.agent_folders import find_folders, is_of_system
 from redrive.app.trial_collecting import REMOVED
-from redrive.app.trial_grading_files import overlay, restore, size_bytes, unpack
+from redrive.app.trial_grading_files import list_files, overlay, restore, size_bytes, unpack
 from redrive.app.trial_tree import FILE
 from redrive.app.trial_workspace import copy_workspace
 from redrive.errors import RecordError, UsageError, quote
@@ -166,8 +166,9 @@ def _check_whole(episode: GradedEpisode, folder: Path) -> None:
     Raises:
         RecordError: one was too large to collect: tests would fail for its lack.
     """
+    there = list_files(folder)
     for file in episode.end.files:
-        if file.kind == FILE and not (folder / file.path).is_file():
+        if file.kind == FILE and file.path not in there:
             raise RecordError(f"the run's {quote(file.path)} was too large to be collected")
 
 

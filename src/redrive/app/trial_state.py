@@ -8,6 +8,7 @@ import threading
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from redrive import canonical
 from redrive.app.trial_messages import Failure
 from redrive.replay.trial_plan import RunLimits
 from redrive.replay.trial_values import DeniedCall, Outcome
@@ -100,11 +101,15 @@ class RunState:
                 self._why = (outcome, why)
 
     def deny(self, tool: str, reason: str) -> bool:
-        """Note a refused call; false beyond `MAX_DENIED`, which ends the run."""
+        """Note a refused call; false beyond `MAX_DENIED`, which ends the run.
+
+        Its name is the run's to choose; half a surrogate pair in it becomes an escape.
+        """
+        told = DeniedCall(canonical.safe_text(tool[:512]), canonical.escape_surrogates(reason))
         with self._lock:
             is_listed = len(self._denied) < MAX_DENIED
             if is_listed:
-                self._denied.append(DeniedCall(tool[:512], reason))
+                self._denied.append(told)
         if not is_listed:
             self.stop(Outcome.LIMIT, f"more than {MAX_DENIED} refused calls")
         return is_listed

@@ -235,11 +235,9 @@ def _replay_cost(plan: TrialPlan, facts: PreviewFacts) -> CostLine:
     calls = plan.n_runs * plan.limits.model_calls if plan.models else 0
     bounds = (_cost(model, MAX_REQUEST_BYTES, model.max_tokens) for model in plan.models)
     bound = _MONEY.multiply(max(bounds, default=ZERO), Decimal(calls))
+    estimate, basis = (ZERO, FREE) if bound == 0 else _expected_cost(plan, facts)
     if ceiling is not None:
         bound = min(bound, ceiling)
-    estimate, basis = _expected_cost(plan, facts)
-    if bound == 0:
-        estimate, basis = bound, FREE
     return CostLine(
         purpose=Purpose.REPLAY,
         ceiling_usd=None if ceiling is None else dump_usd(ceiling),
@@ -278,8 +276,8 @@ def _judging_cost(plan: TrialPlan, judging: JudgingBound) -> CostLine:
         ceiling_usd=None if ceiling is None else dump_usd(ceiling),
         bound_usd=dump_usd(bound),
         estimate_usd=dump_usd(bound),
-        is_bound=bound > 0,
-        basis=LIMITS if bound > 0 else FREE,
+        is_bound=judging.usd > 0,
+        basis=LIMITS if judging.usd > 0 else FREE,
         calls=judging.calls,
     )
 

@@ -130,7 +130,10 @@ def read_usage(data: bytes) -> Usage | None:
 
 
 def read_served(data: bytes) -> str | None:
-    """Name who answered, as far as the answer says: `MODEL`, or `MODEL@FINGERPRINT`."""
+    """Name who answered, as far as the answer says: `MODEL`, or `MODEL@FINGERPRINT`.
+
+    Half a surrogate pair in it becomes an escape: it is a name, and stands in the ledger as a text.
+    """
     try:
         events = parse_sse(data) if is_stream(data) else iter((data.decode(),))
         for event in events:
@@ -140,7 +143,7 @@ def read_served(data: bytes) -> str | None:
             model = get_field(value, "model", str)
             mark = get_field(value, "system_fingerprint", str)
             if model:
-                return f"{model}@{mark}" if mark else model
+                return canonical.safe_text(f"{model}@{mark}" if mark else model)
     except ValueError:
         pass
     return None

@@ -11,12 +11,14 @@ import io
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any, TypeVar
 
 import msgspec
 import zstandard
 from msgspec import Raw
 from msgspec.structs import replace
 
+from redrive import canonical
 from redrive.errors import StoreError, TamperError, UsageError, quote
 from redrive.replay.ledger import Entry, Finished, Graded, Settled, Stopped
 from redrive.replay.trial_values import EpisodeEnd
@@ -27,8 +29,10 @@ from redrive.stores.port import TrialChanges, TrialRow
 from redrive.stores.rows import Row, StoredEntry, StoredTrial, find_row, read_rows
 
 TRIAL_TABLES: tuple[type[Row], ...] = (StoredTrial, StoredEntry)
-_decode = msgspec.json.Decoder(Entry).decode
 _encode = msgspec.json.Encoder().encode
+_T = TypeVar("_T")
+_ENTRY_VALUES = (("fact", "end", "output"), ("fact", "result"))
+_END_VALUES = (("output",),)
 _DIGEST = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 
 
@@ -172,14 +176,53 @@ def parse_entry(row: StoredEntry) -> Entry:
         TamperError: it is none, or of another number than the row.
     """
     try:
-        entry = _decode(row.entry)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        entry = _decode(row.entry, Entry, _ENTRY_VALUES)
+    except ValueError as error:
         what = f"entry {row.number} of trial {row.trial_id} is damaged: {error}"
         raise TamperError(what) from error
     if entry.number != row.number:
         what = f"entry {row.number} of trial {row.trial_id} calls itself {entry.number}"
         raise TamperError(what)
     return entry
+
+
+def _decode(data: bytes, kind: type[_T], values: Sequence[Sequence[str]]) -> _T:
+    """Read what msgspec wrote; the `Raw` members in it may hold lone surrogates, and keep them.
+
+    Args:
+        data: one JSON object.
+        kind: of the object.
+        values: where its `Raw` members lie.
+
+    Raises:
+        ValueError: it is none of that kind.
+    """
+    if canonical.is_strict(data):
+        return msgspec.json.decode(data, type=kind)
+    # No strict decoder passes over a lone surrogate: such a member is put in by hand.
+    for path in values:
+        outer, value = _lift(data, path)
+        if value is not None:
+            found: _T = _put(msgspec.json.decode(outer, type=kind), path, Raw(value))
+            return found
+    raise ValueError("it is no JSON that can be read")
+
+
+def _lift(data: bytes, path: Sequence[str]) -> tuple[bytes, bytes | None]:
+    """Put `null` in the place of a member, and give it; `None` where there is none."""
+    name, rest = path[0], path[1:]
+    members = dict(canonical.split_object(data))
+    if name not in members:
+        return data, None
+    put, value = _lift(members[name], rest) if rest else (b"null", members[name])
+    members[name] = put
+    parts = (canonical.encode(key) + b":" + part for key, part in members.items())
+    return b"{" + b",".join(parts) + b"}", value
+
+
+def _put(whole: Any, path: Sequence[str], value: Raw) -> Any:
+    name, rest = path[0], path[1:]
+    return replace(whole, **{name: _put(getattr(whole, name), rest, value) if rest else value})
 
 
 def artefacts_of(entry: Entry) -> tuple[str, ...]:
@@ -254,7 +297,7 @@ def _redacted(entry: Entry, redact: Callable[[bytes], bytes], dropped: set[str])
         case Finished():
             data = _encode(fact.end)
             new = redact(data)
-            end = fact.end if new is data else msgspec.json.decode(new, type=EpisodeEnd)
+            end = fact.end if new is data else _decode(new, EpisodeEnd, _END_VALUES)
             if end.files_artefact in dropped:
                 end = replace(end, files_artefact=None)
             return entry if end is fact.end else replace(entry, fact=replace(fact, end=end))

@@ -329,7 +329,7 @@ def test_what_a_trial_kept_loses_the_secret_and_its_money_stays(store, path, tmp
     archive, judged = b"tar " + SECRET.encode(), b"judged " + SECRET.encode()
     end = EpisodeEnd(
         Outcome.COMPLETE,
-        Raw(json.dumps({"said": SECRET}).encode()),
+        Raw(json.dumps({"said": SECRET, "half": "\ud800"}).encode()),
         files_artefact=canonical.digest(archive),
     )
     facts = [trial_opened(), Started(key(), 1)]
@@ -338,7 +338,7 @@ def test_what_a_trial_kept_loses_the_secret_and_its_money_stays(store, path, tmp
     facts += [
         Finished(key(), end),
         Graded("task-1", "judge", Raw(json.dumps({"answer": canonical.digest(judged)}).encode())),
-        Graded("task-2", "judge", Raw(json.dumps({"why": SECRET}).encode())),
+        Graded("task-2", "judge", Raw(json.dumps({"why": SECRET + "\ud800"}).encode())),
         Stopped(f"because {SECRET}"),
         Stopped("because"),
     ]

@@ -3,6 +3,7 @@ import os
 import tarfile
 from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -36,6 +37,19 @@ def test_what_did_not_change_is_not_collected(workspace: Path, before: Workspace
     made = {"out", "report.md"}
     found = collect_workspace(workspace, before, made, LIMITS)
     assert (found.files, found.archive, found.notes) == ((), None, ())
+
+
+def test_names_that_are_no_utf8_are_told_as_texts_and_apart(
+    workspace: Path, before: Workspace
+) -> None:
+    folder = os.fsencode(workspace)
+    for name in (b"\xff", b"\xfe"):
+        (Path(os.fsdecode(folder + b"/" + name))).write_text("x")
+    os.symlink(b"\xfd", folder + b"/link")
+    found = collect_workspace(workspace, before, set(), LIMITS)
+    told = {file.path: file.target for file in found.files}
+    assert told == {"\ufffd\\udcff": None, "\ufffd\\udcfe": None, "link": "\ufffd\\udcfd"}
+    msgspec.json.encode(found.files)
 
 
 def test_every_kind_of_change_is_named_and_the_whole_is_kept(

@@ -72,6 +72,8 @@ def _wait_until(holds: Callable[[], bool]) -> bool:
         ("    return bytearray(10**12)", Outcome.LIMIT, "MemoryError"),
         ("    os._exit(3)", Outcome.FAILED, "it ended without an output: it exited with 3"),
         ("    context.complete({}, model='other')", Outcome.FAILED, "no model 'other'"),
+        ("    context.complete({'messages': b'x'})", Outcome.FAILED, "bytes has no JSON form"),
+        ("    context.complete({'stream': True})", Outcome.FAILED, "one whole answer, no stream"),
     ],
 )  # fmt: skip
 def test_the_end_of_a_workflow_is_told_in_one_line(

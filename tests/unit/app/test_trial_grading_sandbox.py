@@ -209,6 +209,21 @@ def test_what_was_too_large_to_collect_comes_from_the_start_or_is_missed(tmp_pat
         _lay_out(episode, lacking, tmp_path / "other")
 
 
+def test_files_whose_names_are_no_utf8_are_found_again(tmp_path: Path) -> None:
+    folder = tmp_path / "start"
+    folder.mkdir()
+    (folder / "\udcfe").write_text("removed")
+    before = Workspace("folder", str(folder), digest_workspace(str(folder), "folder"))
+    files = (OutputFile("\ufffd\\udcff", "file", 3), OutputFile("\ufffd\\udcfe", "removed"))
+    end = end_of("x", files=files, notes=("some files are too large",), files_artefact="f")
+    data = tar_of({"\udcff": "new"})
+    made = tmp_path / "made"
+    _lay_out(
+        make_group({"A@1": end}).episodes[0], Workspaces(lambda _: io.BytesIO(data), before), made
+    )
+    assert [path.name for path in made.iterdir()] == ["\udcff"]
+
+
 def test_an_episode_that_changed_nothing_is_graded_on_what_it_started_from(
     tmp_path: Path, level: SandboxLevel
 ) -> None:

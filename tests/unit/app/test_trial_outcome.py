@@ -1,3 +1,4 @@
+import msgspec
 import pytest
 from msgspec import Raw
 from msgspec.structs import replace
@@ -64,6 +65,14 @@ def test_a_refused_call_marks_the_run_but_for_one_that_is_made_again() -> None:
         is_again = outcome in (Outcome.CANCELLED, Outcome.CEILING)
         expected = (outcome, "why") if is_again else (Outcome.DENIED, "mail: not granted")
         assert judge_run(state, GONE) == expected
+
+
+def test_a_refused_name_with_half_a_surrogate_pair_is_told_as_a_text() -> None:
+    state = _state()
+    state.deny("\ud800", "no \udfff")
+    (denied,) = state.denied
+    assert (denied.tool, denied.reason) == ("\ufffd\\ud800", "no \\udfff")
+    msgspec.json.encode(denied)
 
 
 def test_a_run_that_failed_behind_a_model_that_failed_says_nothing_of_its_workflow() -> None:

@@ -97,6 +97,8 @@ BAD = [
         WHOLE.replace('input_usd_per_mtok = "0.10"\n', ""),
         "models[0].input_usd_per_mtok: the model 'small' has no price",
     ),
+    (WHOLE.replace('"local"', '"lokal"'), "models[0].spec: no model named 'lokal'"),
+    (WHOLE.replace('"local"', '":x"'), "models[0].spec: a model spec without a kind"),
     (WHOLE.replace("max_tokens = 256", "max_tokens = 0"), "models[0].max_tokens: expected 1 to"),
     (WHOLE.replace("max_tokens = 256", "tokens = 256"), "models[0].tokens: unknown key"),
     (WHOLE + MODEL, "models[1].name: 'small' stands twice"),

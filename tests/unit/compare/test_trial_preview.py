@@ -97,6 +97,16 @@ def test_judging_has_a_cost_of_its_own(plan) -> None:
     assert (gratis.ceiling_usd, gratis.basis, gratis.is_bound) == (None, "free", False)
 
 
+def test_a_ceiling_of_nothing_does_not_make_a_model_free(tmp_path: Path) -> None:
+    text = HEAD + TASKS + MODEL + '[ceilings]\nreplay_usd = "0"\njudging_usd = "0"\n'
+    judging = JudgingBound(calls=12, usd=Decimal("0.05"))
+    found = preview_trial(plan_of(tmp_path, text), PreviewFacts(judging=judging))
+    assert found.is_bound
+    for line in found.costs:
+        assert (line.basis, line.is_bound) == ("limits", True)
+        assert (line.ceiling_usd, line.bound_usd) == ("0.00", "0.00")
+
+
 def test_what_costs_nothing_says_so(tmp_path: Path) -> None:
     free = MODEL.replace('"0.10"', '"0"').replace('"0.40"', '"0"')
     text = HEAD + TASKS + free + '[ceilings]\nreplay_usd = "0"\n'

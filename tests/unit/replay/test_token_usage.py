@@ -180,6 +180,7 @@ def test_the_usage_of_a_response_stream_stands_in_its_last_event(word: str) -> N
         (b"{}", None),
         (b"", None),
         (b"{\xff", None),
+        (b'{"model":"\\ud800"}', "\ufffd\\ud800"),
     ],
 )
 def test_an_answer_names_who_gave_it(data: bytes, name: str | None) -> None:

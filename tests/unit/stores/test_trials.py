@@ -6,10 +6,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec import Raw
 
 from redrive import canonical
 from redrive.errors import StoreError, TamperError, UsageError
-from redrive.replay.ledger import Entry, Finished, Started, fold
+from redrive.replay.ledger import Entry, Finished, Graded, Started, fold
 from redrive.replay.trial_values import EpisodeEnd, Outcome
 from redrive.stores.database import open_database
 from redrive.stores.growing import longer_tail
@@ -79,6 +80,26 @@ def test_entries_come_back_as_they_were_put(store: Store) -> None:
     assert fold(found).n_entries == store.trials.get_trial(trial_id).n_entries == len(found)
     (name,) = [name for entry in found for name in artefacts_of(entry)]
     assert store.trials.get_answer(name).endswith(b"\n{}")
+
+
+HALF = b'{"said":"\\ud800","\\udfff":[1,2.50]}'
+
+
+def test_an_output_or_a_judgement_with_half_a_surrogate_pair_comes_back(path: Path) -> None:
+    facts = (
+        Finished(key(), EpisodeEnd(Outcome.COMPLETE, output=Raw(HALF), error="é")),
+        Graded("t", "judge", Raw(HALF)),
+    )
+    with opened(path) as store:
+        trial = store.trials.create("t", DIGEST, b"", NS).trial_id
+        store.trials.append(trial, [Entry(n, NS, fact) for n, fact in enumerate(facts)])
+        finished, graded = (entry.fact for entry in store.trials.entries(trial))
+    assert isinstance(finished, Finished)
+    assert isinstance(graded, Graded)
+    assert isinstance(finished.end.output, Raw)
+    assert bytes(finished.end.output) == bytes(graded.result) == HALF
+    assert (finished.end.error, graded.grader) == ("é", "judge")
+    assert faults(path) == ""
 
 
 def test_ledgers_of_two_trials_do_not_mix(tables: TrialTables) -> None:
