@@ -113,11 +113,14 @@ def test_an_unsafe_variant_is_named_with_its_chain(redrive, plan: Path) -> None:
     [
         (('"1.00"', "1.00"), "ceilings.replay_usd: found the float 1.0"),
         (('input_usd_per_mtok = "0.10"', ""), "the model 'small' has no price"),
-        (('"exact"', '"exakt"'), "exakt"),
+        (('"exact"', '"exakt"'), "plan.toml: no grader named 'exakt'"),
+        (("parallel = 2", 'simulate = ["nope"]'), "plan.toml: no tool 'nope' to simulate"),
+        (("parallel = 2", "environment = 3"), "expected a table, or the path of a JSON file"),
     ],
 )
 def test_a_wrong_plan_is_one_line_and_exit_2(redrive, plan: Path, change, message: str) -> None:
-    plan.write_text(PLAN.replace(*change))
+    assert change[0] in PLAN
+    plan.write_text("\ufeff" + PLAN.replace(*change))  # a byte order mark is no fault of it
     found = redrive("trial", "plan", plan)
     assert (found.code, found.out) == (2, "")
     assert message in found.err

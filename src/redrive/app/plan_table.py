@@ -8,7 +8,8 @@ Every error is one line that names file and key, such as `trial.toml: models[0].
 import math
 import re
 import tomllib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Never
@@ -47,10 +48,24 @@ def read_toml(path: Path, *, what: str, hint: str = "") -> dict[str, Any]:
     if len(data) > MAX_BYTES:
         raise UsageError(f"{path}: more than {MAX_BYTES} bytes: no {what}", where=str(path))
     try:
-        return tomllib.loads(data.decode())
+        return tomllib.loads(data.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:  # bad UTF-8 is a ValueError as well
         why = "nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise UsageError(f"{path}: not TOML: {why}", where=str(path), hint=hint) from error
+
+
+@contextmanager
+def in_file(path: Path) -> Iterator[None]:
+    """Name a file before what is found wrong in it later than its keys were read.
+
+    Raises:
+        UsageError: as it came, the file's name before its message.
+    """
+    try:
+        yield
+    except UsageError as error:
+        message = f"{path.name}: {error.message}"
+        raise UsageError(message, where=error.where, hint=error.hint) from error
 
 
 def type_name(value: object) -> str:

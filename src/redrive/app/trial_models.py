@@ -54,7 +54,24 @@ def open_models(
     """
     with ExitStack() as stack:
         opening = _Opening(stack, caller)
-        yield tuple(opening.open(model) for model in models)
+        opened = tuple(opening.open(model) for model in models)
+        check_models(opened, 0)
+        yield opened
+
+
+def check_models(models: Sequence[OpenedModel], number: int) -> None:
+    """See that the models of this process have what a run asks for, which asks only later.
+
+    Args:
+        models: as opened.
+        number: of the run in the plan's order, from 0.
+
+    Raises:
+        UsageError: a folder has too few scripts, or a script is malformed.
+    """
+    for model in models:
+        if isinstance(model.answer, InProcess):
+            model.answer.fresh(number, 0).open()
 
 
 def fresh_models(
@@ -70,9 +87,6 @@ def fresh_models(
         models: as opened.
         number: of the run in the plan's order, or of the judgement among judgements; from 0.
         n_answered: how many answers the ledger will give, by the plan's name of a model.
-
-    Raises:
-        UsageError: a folder has too few scripts, or a script is malformed.
     """
     answered = n_answered or {}
     return tuple(
@@ -114,6 +128,8 @@ OpenAt = Callable[[int, int], Model]
 class InProcess:
     """A model of this process, as one run sees it; one question at a time, whatever thread asks.
 
+    It is opened at the first question: a run need not ask all models of its plan.
+
     Args:
         open_at: opens the model for a run.
         number: of the run.
@@ -121,14 +137,25 @@ class InProcess:
     """
 
     def __init__(self, open_at: OpenAt, number: int = 0, n_before: int = 0) -> None:
-        self._open_at = open_at
+        self._open_at = partial(open_at, number, n_before)
+        self._fresh = partial(InProcess, open_at)
         self._lock = threading.Lock()
-        self._model = open_at(number, n_before)
+        self._model: Model | None = None
         self._n_asked = n_before
 
     def fresh(self, number: int, n_before: int) -> "InProcess":
         """Give the model to another run."""
-        return InProcess(self._open_at, number, n_before)
+        return self._fresh(number, n_before)
+
+    def open(self) -> Model:
+        """Open the model, if it is not open.
+
+        Raises:
+            UsageError: a folder has too few scripts, or a script is malformed.
+        """
+        if self._model is None:
+            self._model = self._open_at()
+        return self._model
 
     def answer(self, request: SentRequest) -> ServedAnswer:
         """Answer in the bytes of the request's API; a fault of the model is a status 500."""
@@ -136,7 +163,7 @@ class InProcess:
             self._n_asked += 1
             number = self._n_asked
             try:
-                reply = ask_model(self._model, request, number)
+                reply = ask_model(self.open(), request, number)
                 return serve_reply(request, _counted(request, reply), number)
             except RedriveError as error:
                 return _failure(error.message)

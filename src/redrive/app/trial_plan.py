@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from redrive import canonical
 from redrive.app.plan_parts import read_graders, read_limits, read_models
-from redrive.app.plan_table import Table, read_toml
+from redrive.app.plan_table import Table, read_toml, type_name
 from redrive.app.trial_tasks import DigestWorkspace, OpenStore, TaskReading, read_tasks
 from redrive.compare.gate import find_sides, parse_gate
 from redrive.errors import RedriveError, UsageError, quote
@@ -246,6 +246,9 @@ def _read_environment(table: Table, folder: Path) -> Raw | UnsetType:
     if value is None:
         return UNSET
     if not isinstance(value, dict):
+        if not isinstance(value, str):
+            what = f"expected a table, or the path of a JSON file, found {type_name(value)}"
+            table.refuse("environment", what)
         path = folder / table.check_text("environment", value)
         try:
             value = canonical.decode_value(path.read_bytes())

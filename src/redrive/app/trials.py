@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
+from redrive.app.plan_table import in_file
 from redrive.app.trial_episode import run_episode
 from redrive.app.trial_executor import LocalExecutor
 from redrive.app.trial_grading import (
@@ -29,7 +30,7 @@ from redrive.app.trial_grading import (
 )
 from redrive.app.trial_ledger import TrialLedger, grade_subject
 from redrive.app.trial_loading import load_workflow
-from redrive.app.trial_models import fresh_models, open_models
+from redrive.app.trial_models import check_models, fresh_models, open_models
 from redrive.app.trial_plan import NO_CHANGES, PlanChanges, read_plan
 from redrive.app.trial_ports import OpenedModel
 from redrive.app.trial_running import Tell, TrialParts, drive_trial
@@ -102,10 +103,13 @@ def judge_plan(
         digest_workspace=digest_workspace,
         changes=changes,
     )
-    check_simulate([one.spec for one in plan.workflows], plan.simulate)
     simulate = frozenset(plan.simulate)
-    eligible = {one.label: load(one.spec, simulate=simulate, level=level) for one in plan.workflows}
-    return JudgedPlan(plan, eligible, open_graders(plan, Path(plan.folder)), level)
+    with in_file(path):
+        check_simulate([one.spec for one in plan.workflows], plan.simulate)
+        eligible = {
+            one.label: load(one.spec, simulate=simulate, level=level) for one in plan.workflows
+        }
+        return JudgedPlan(plan, eligible, open_graders(plan, Path(plan.folder)), level)
 
 
 def run_trial(
@@ -211,9 +215,9 @@ def _refuse_unfinished(plan: TrialPlan, store: Path) -> None:
 
 @contextmanager
 def _opened_models(plan: TrialPlan, caller: Mapping[str, str]) -> Iterator[tuple[OpenedModel, ...]]:
-    """Open the plan's models; too few scripts for its runs are refused before anything begins."""
+    """Open the plan's models; too few scripts of the default one are refused before all begins."""
     with open_models(plan.models, caller) as models:
-        fresh_models(models[:1], plan.n_runs - 1)
+        check_models(models[:1], plan.n_runs - 1)
         yield models
 
 

@@ -352,7 +352,8 @@ def _notes(facts: TrialFacts, runs: Sequence[RunView]) -> Iterator[str]:
         yield f"{unfinished} of {len(runs)} runs did not finish: missing is never counted as failed"
     again = sum(run.execution > 1 for run in runs)
     if again:
-        yield f"{again} runs were begun again after an interruption; calls already paid were served"
+        were = "1 run was" if again == 1 else f"{again} runs were"
+        yield f"{were} begun again after an interruption; calls already paid were served"
     if facts.overrun_usd > 0:
         over = dump_usd(facts.overrun_usd)
         yield f"endpoints billed USD {over} more than was reserved for their calls"

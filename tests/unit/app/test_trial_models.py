@@ -9,7 +9,13 @@ from typing import Any, Self
 import pytest
 from msgspec.structs import replace
 
-from redrive.app.trial_models import InProcess, fresh_models, open_models, prepare_request
+from redrive.app.trial_models import (
+    InProcess,
+    check_models,
+    fresh_models,
+    open_models,
+    prepare_request,
+)
 from redrive.app.trial_ports import OpenedModel
 from redrive.capture.ports import SentRequest, ServedAnswer
 from redrive.errors import PluginError, UsageError
@@ -190,7 +196,9 @@ def test_a_folder_has_a_script_for_each_run(tmp_path: Path) -> None:
     model = opened(f"script:{tmp_path}")
     assert [text_of(ask(*fresh_models([model], number))) for number in (1, 0)] == ["run 1", "run 0"]
     with pytest.raises(UsageError, match="2 scripts"):
-        fresh_models([model], 2)
+        check_models([model], 2)
+    (late,) = fresh_models([model], 2)  # a run that never asks it lacks nothing
+    assert "2 scripts" in json.loads(ask(late).body)["error"]["message"]
 
 
 def test_a_script_that_runs_out_is_a_failed_model(script: Path) -> None:
@@ -321,7 +329,7 @@ def test_a_request_that_cannot_be_bounded_is_left_as_it_is() -> None:
         assert prepare_request(model, request) == request
 
 
-def test_an_in_process_model_is_opened_once_for_each_run() -> None:
+def test_an_in_process_model_is_opened_at_the_first_question_of_a_run() -> None:
     opened_for: list[tuple[int, int]] = []
 
     class Silent:
@@ -331,5 +339,7 @@ def test_an_in_process_model_is_opened_once_for_each_run() -> None:
         opened_for.append((number, n_before))
         return Silent()
 
-    InProcess(open_at).fresh(3, 2).fresh(4, 0)
-    assert opened_for == [(0, 0), (3, 2), (4, 0)]
+    run = InProcess(open_at).fresh(3, 2).fresh(4, 0)
+    assert opened_for == []
+    assert run.open() is run.open()
+    assert opened_for == [(4, 0)]

@@ -70,7 +70,7 @@ def test_a_run_that_was_begun_and_never_ended_is_interrupted() -> None:
 
 def test_a_run_begun_again_is_said_to_be() -> None:
     report = report_of(replace(ended(), execution=2))
-    assert any("1 runs were begun again" in note for note in report.notes)
+    assert any("1 run was begun again" in note for note in report.notes)
 
 
 def test_runs_stand_in_the_plan_s_order_whatever_order_they_came_in() -> None:

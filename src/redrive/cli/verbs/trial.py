@@ -91,15 +91,16 @@ def _load_workflow(source: str, folder: Path) -> PlannedWorkflow:
 @click.pass_obj
 def plan_verb(store: str | None, /, **options: Any) -> int:
     """Say what a trial will be: runs, calls, costs, time. Nothing is started."""
+    from redrive.app.plan_table import in_file
     from redrive.app.trial_preview import preview_plan
     from redrive.reports.trial_plan import preview_lines
     from redrive.sandbox.door import find_level  # late: it starts the sandbox
 
     plan = load_plan(store, options)
-    judging = _judging(plan)
-    found = preview_plan(
-        plan, partial(opened_store, store), level=find_level().name, judging=judging
-    )
+    level = find_level().name
+    with in_file(Path(options["plan"])):
+        judging = _judging(plan)
+        found = preview_plan(plan, partial(opened_store, store), level=level, judging=judging)
     preview = redacted(found)
     if options["as_json"]:
         output.write_json(preview)
