@@ -13,7 +13,7 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any, NoReturn
 
-from msgspec import UNSET, Raw
+from msgspec import UNSET
 
 from redrive import canonical
 from redrive.app.trial_calls import ToolDesk, ToolRunner
@@ -25,6 +25,7 @@ from redrive.app.trial_messages import (
     HELLO,
     CallAsked,
     EndAsked,
+    Failure,
     HelloAsked,
     dump_message,
     parse_message,
@@ -74,6 +75,7 @@ class Broker:
     ) -> None:
         self._state = state
         self._session = session
+        self._most_bytes = job.limits.output_bytes
         self._lock = threading.Lock()
         self._seams: tuple[RecordingBackend, RemoteServing] | None = None
         self.gate = ModelGate(job.models, account, state, self.seams)
@@ -143,9 +145,15 @@ class Broker:
         asked = parse_message(body, EndAsked)
         output: Any = UNSET
         if asked.output is not None:
-            canonical.decode_value(asked.output)
-            output = Raw(asked.output)
-        self._state.take_end(RunEnd(output, asked.failure))
+            try:
+                output = canonical.take_json(asked.output)
+            except ValueError as error:
+                raise UsageError(f"no output: {error}") from error
+        end = RunEnd(output, asked.failure)
+        if len(asked.output or b"") > self._most_bytes:
+            # The workflow's process looks first; this one said so by itself.
+            end = RunEnd(failure=Failure("OverflowError", "what it gives back is too long"))
+        self._state.take_end(end)
         return b"{}"
 
 
