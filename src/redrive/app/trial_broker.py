@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from msgspec import UNSET
 
 from redrive import canonical
-from redrive.app.trial_calls import ToolDesk, ToolRunner
+from redrive.app.trial_calls import SIMULATED, ToolDesk, ToolRunner
 from redrive.app.trial_gate import ModelGate
 from redrive.app.trial_mcp_endpoint import MCP, McpEndpoint
 from redrive.app.trial_messages import (
@@ -37,11 +37,14 @@ from redrive.capture.ports import SentRequest, ServedAnswer
 from redrive.capture.proxy import Proxy
 from redrive.capture.recording import RecordingBackend
 from redrive.capture.remote_serving import RemoteServing, open_remote
-from redrive.errors import UsageError
+from redrive.capture.remote_wire import parse_asked, parse_text
+from redrive.errors import UsageError, quote
 
 # What a workflow's process may have recorded by its own word. Its calls of tools and models are
 # recorded by what passes here, so that it cannot make any up.
 OWN_ROUTES = ("hello", "read", "derive", "enter", "leave", "note")
+# What redrive notes of a run: no run says so of itself.
+OWN_NOTES = ("trial.", SIMULATED)
 Handler = Callable[[bytes], Awaitable[bytes | ServedAnswer]]
 
 
@@ -131,6 +134,10 @@ class Broker:
     async def _record(self, route: str, body: bytes) -> bytes:
         if not self._state.count_told(len(body)):
             raise UsageError("the run has told too much")
+        if route == "note":
+            name = parse_text(parse_asked(route, body).name)
+            if name.startswith(OWN_NOTES):
+                raise UsageError(f"a run does not note {quote(name)} of itself")
         _, serving = await asyncio.to_thread(self.seams)
         return await serving.handlers[route](body)
 

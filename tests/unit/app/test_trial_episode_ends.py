@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from redrive.app.trial_episode import run_episode
 from redrive.errors import UsageError
-from redrive.record.event import Kind
+from redrive.record.event import Kind, payload_of
 from redrive.replay.trial_plan import RunLimits
 from redrive.replay.trial_values import Outcome
 from redrive.sandbox.bubblewrap import probe
@@ -107,6 +107,20 @@ def test_an_end_that_is_no_json_is_no_end(bench: Bench, said: str) -> None:
     end = bench.run(_code(told))
     assert (end.outcome, end.output) == (Outcome.FAILED, UNSET)
     assert [event.kind for event in bench.events(end)][-1] is Kind.SESSION_ENDED
+
+
+@pytest.mark.parametrize("name", ["trial.end", "trial.workspace", "tool.simulated"])
+def test_a_run_cannot_note_of_itself_what_redrive_notes(bench: Bench, name: str) -> None:
+    told = f"""
+    import base64, json
+    name, fields = (base64.b64encode(text).decode() for text in ({name.encode()!r}, b"{{}}"))
+    place = {{"id": "x", "thread": "1"}}
+    note = {{"place": place, "number": 1, "name": name, "fields": fields}}
+    return context._line.post("/redrive/note", json.dumps(note).encode(), {{}})[0]"""
+    end = bench.run(_code(told))
+    assert output_of(end) == 400
+    noted = [payload_of(e).name for e in bench.events(end) if e.kind is Kind.CUSTOM]
+    assert noted.count(name) == (name == "trial.end")
 
 
 def test_an_end_that_is_longer_than_allowed_is_a_limit_whoever_tells_it(bench: Bench) -> None:
