@@ -247,6 +247,8 @@ def _read_environment(table: Table, folder: Path) -> Raw | UnsetType:
         return UNSET
     if not isinstance(value, dict):
         path = folder / table.check_text("environment", value)
+        if path.exists() and not path.is_file():
+            table.refuse("environment", f"{path}: no file")  # a device may have no end
         try:
             value = canonical.decode_value(path.read_bytes())
         except OSError as error:
