@@ -18,6 +18,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import msgspec
@@ -28,6 +29,8 @@ CANONICAL_VERSION = "jcs+1"
 MAX_INTEGER_DIGITS = 4300
 UNREPRESENTABLE = "unrepresentable number"
 _SAFE_INTEGER = 2**53 - 1
+# How much deeper than itself a text must be readable: by what it stands in, and who reads that.
+_AROUND = (b"[" * 200, b"]" * 200)
 _T = TypeVar("_T")
 
 _decode_any = msgspec.json.Decoder().decode
@@ -97,6 +100,21 @@ def split_object(data: bytes) -> tuple[tuple[str, bytes], ...]:
         end = _end_of_value(data, key.end())
         members.append((decode_value(key[1]), data[key.end() : end]))
     return tuple(members)
+
+
+def take_json(data: bytes) -> msgspec.Raw:
+    """Take bytes from elsewhere as they are, to be stored: one JSON text, which stays readable.
+
+    Raises:
+        ValueError: they are none in UTF-8, are nested too deeply to be read within what is stored
+            around them, or hold NaN or an infinity, which `decode` lets pass.
+
+    Cost: no value is built.
+    """
+    within = b"".join((_AROUND[0], data, _AROUND[1]))
+    if not (is_utf8(data) and _is_json(data) and _is_json(within)):
+        raise ValueError("not one JSON text")
+    return msgspec.Raw(data)
 
 
 def is_plain_object(data: bytes) -> bool:
@@ -297,17 +315,22 @@ def canonical(value: Any) -> bytes:
     """Write a JSON value in the canonical form `jcs+1`.
 
     Raises:
-        ValueError: the value holds NaN or an infinity, which have no canonical form.
+        ValueError: the value holds NaN or an infinity, which have no canonical form, or is nested
+            too deeply.
         TypeError: the value is not JSON (a set, bytes, a key that is no string).
 
     Cost: one walk; then orjson where the value has no float, non-ASCII key or integer beyond 2^53.
     """
     traits = _traits(value)
-    if traits == _PLAIN:
-        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
-    if traits & _EXTENDED:
+    try:
+        if traits == _PLAIN:
+            with suppress(orjson.JSONEncodeError):  # nested more than 254 deep
+                return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+        if traits == _FLOAT:
+            return rfc8785.dumps(value)
         return _write_extended(value).encode()
-    return rfc8785.dumps(value)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
 
 
 def value_digest(value: Any) -> str:

@@ -300,3 +300,35 @@ def test_the_members_of_an_object_are_those_of_its_value(value, is_ascii):
     text = json.dumps(value, ensure_ascii=is_ascii)
     members = canonical.split_object(canonical.escape_surrogates(text).encode())
     assert {key: canonical.decode_value(item) for key, item in members} == value
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"1", b' {"a": 1, "a": 2} ', b'"\\ud800"', b"1e999", b"9" * 5000, b"[" * 300 + b"]" * 300],
+)
+def test_one_json_text_is_taken_as_it_came(data):
+    assert bytes(canonical.take_json(data)) == data
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        *(b"", b" ", b"NaN", b'{"a":-Infinity}', b"1,2", b"1 2", b"],[", b"{", b"\xef\xbb\xbf1"),
+        *(b'"\xff"', b"[" * 990 + b"]" * 990, b"[" * 100_000 + b"]" * 100_000),
+    ],
+)
+def test_what_could_not_be_read_back_is_not_taken(data):
+    with pytest.raises(ValueError, match=r"JSON|nested"):
+        canonical.take_json(data)
+
+
+@pytest.mark.parametrize("innermost", [1, 0.5, 2**60])
+def test_a_value_that_is_nested_deeply_has_its_canonical_form_or_is_refused_as_a_value(innermost):
+    value = innermost
+    for _ in range(300):
+        value = [value]
+    assert canonical.canonical(value) == b"[" * 300 + canonical.canonical(innermost) + b"]" * 300
+    for _ in range(3000):
+        value = [value]
+    with pytest.raises(ValueError, match="nested too deeply"):
+        canonical.canonical(value)

@@ -71,7 +71,9 @@ class LedgerAccount:
         max_tokens = find_max_tokens(api, request.body)
         if max_tokens is None:
             names = " or ".join(BOUND_FIELDS[api])
-            return _refusal(400, f"{names} must bound the answer: a number above 0, stated once")
+            return _refusal(
+                400, f"{names} alone must bound the answer: a number above 0, stated once"
+            )
         sha256 = hashlib.sha256(request.body).hexdigest()
         usd = bound(model.price, len(request.body), max_tokens)
         with self._lock:

@@ -13,10 +13,10 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any, NoReturn
 
-from msgspec import UNSET, Raw
+from msgspec import UNSET
 
 from redrive import canonical
-from redrive.app.trial_calls import ToolDesk, ToolRunner
+from redrive.app.trial_calls import SIMULATED, ToolDesk, ToolRunner
 from redrive.app.trial_gate import ModelGate
 from redrive.app.trial_mcp_endpoint import MCP, McpEndpoint
 from redrive.app.trial_messages import (
@@ -25,6 +25,7 @@ from redrive.app.trial_messages import (
     HELLO,
     CallAsked,
     EndAsked,
+    Failure,
     HelloAsked,
     dump_message,
     parse_message,
@@ -36,11 +37,14 @@ from redrive.capture.ports import SentRequest, ServedAnswer
 from redrive.capture.proxy import Proxy
 from redrive.capture.recording import RecordingBackend
 from redrive.capture.remote_serving import RemoteServing, open_remote
-from redrive.errors import UsageError
+from redrive.capture.remote_wire import parse_asked, parse_text
+from redrive.errors import UsageError, quote
 
 # What a workflow's process may have recorded by its own word. Its calls of tools and models are
 # recorded by what passes here, so that it cannot make any up.
 OWN_ROUTES = ("hello", "read", "derive", "enter", "leave", "note")
+# What redrive notes of a run: no run says so of itself.
+OWN_NOTES = ("trial.", SIMULATED)
 Handler = Callable[[bytes], Awaitable[bytes | ServedAnswer]]
 
 
@@ -74,6 +78,7 @@ class Broker:
     ) -> None:
         self._state = state
         self._session = session
+        self._most_bytes = job.limits.output_bytes
         self._lock = threading.Lock()
         self._seams: tuple[RecordingBackend, RemoteServing] | None = None
         self.gate = ModelGate(job.models, account, state, self.seams)
@@ -129,6 +134,10 @@ class Broker:
     async def _record(self, route: str, body: bytes) -> bytes:
         if not self._state.count_told(len(body)):
             raise UsageError("the run has told too much")
+        if route == "note":
+            name = parse_text(parse_asked(route, body).name)
+            if name.startswith(OWN_NOTES):
+                raise UsageError(f"a run does not note {quote(name)} of itself")
         _, serving = await asyncio.to_thread(self.seams)
         return await serving.handlers[route](body)
 
@@ -143,9 +152,15 @@ class Broker:
         asked = parse_message(body, EndAsked)
         output: Any = UNSET
         if asked.output is not None:
-            canonical.decode_value(asked.output)
-            output = Raw(asked.output)
-        self._state.take_end(RunEnd(output, asked.failure))
+            try:
+                output = canonical.take_json(asked.output)
+            except ValueError as error:
+                raise UsageError(f"no output: {error}") from error
+        end = RunEnd(output, asked.failure)
+        if len(asked.output or b"") > self._most_bytes:
+            # The workflow's process looks first; this one said so by itself.
+            end = RunEnd(failure=Failure("OverflowError", "what it gives back is too long"))
+        self._state.take_end(end)
         return b"{}"
 
 

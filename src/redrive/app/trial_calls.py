@@ -105,14 +105,15 @@ class ToolDesk:
         if not self._state.count_tool():
             return CallTold(denied="no more tool calls")
         try:
-            given = canonical.decode_value(arguments)
-        except (ValueError, RecursionError):
-            given = None
+            taken = canonical.take_json(arguments)
+            given = canonical.decode_value(bytes(taken))
+        except ValueError:
+            taken, given = Raw(b"null"), None
         if not isinstance(given, dict):
             return CallTold(error=("TypeError", f"{name}: its arguments are no JSON object"))
         if not self._state.count_told(len(arguments)):
             return CallTold(denied="the run has sent too much")
-        return await self._run(name, given, Raw(arguments), at)
+        return await self._run(name, given, taken, at)
 
     def deny(self, name: str, reason: str) -> None:
         """Note and record a call that goes nowhere; in the context that it comes from."""

@@ -42,12 +42,14 @@ class Collected(msgspec.Struct, frozen=True):
             where nothing changed.
         n_files: in the archive.
         notes: what was left out, and why.
+        is_cut: there is more than may be looked at: of what is not in `files` nothing is known.
     """
 
     files: tuple[OutputFile, ...] = ()
     archive: bytes | None = None
     n_files: int = 0
     notes: tuple[str, ...] = ()
+    is_cut: bool = False
 
 
 def collect_workspace(
@@ -57,27 +59,33 @@ def collect_workspace(
 
     Args:
         workspace: the run's copy.
-        before: what it was made of.
+        before: what it was made of: as many files and folders do not count, nor so deep ones.
         made: relative paths that were made empty, so that a tool could be shown them.
         limits: of the run.
     """
-    collector = _Collector(min(MAX_ARCHIVE_BYTES, limits.disk_bytes))
+    known = _read_before(before)
+    collector = _Collector(
+        min(MAX_ARCHIVE_BYTES, limits.disk_bytes),
+        most_files=MAX_FILES + len(known),
+        most_depth=max([MAX_DEPTH, *(path.count("/") for path in known)]),
+    )
     root = os.open(workspace, _FOLDER_FLAGS)
     try:
         collector.walk(root, "", 0)
     finally:
         os.close(root)
     found = {path: item for path, item in collector.found.items() if not _is_untouched(item, made)}
-    known = _read_before(before)
     changed = [item for path, (item, mode) in found.items() if known.get(path) != (item, mode)]
-    changed += [OutputFile(path, REMOVED) for path in known if path not in collector.found]
+    if not collector.is_cut:
+        changed += [OutputFile(path, REMOVED) for path in known if path not in collector.found]
     if not changed:
-        return Collected(notes=tuple(collector.notes))
+        return Collected(notes=tuple(collector.notes), is_cut=collector.is_cut)
     return Collected(
         files=tuple(map(_told, sorted(changed, key=lambda item: os.fsencode(item.path)))),
         archive=collector.archive(found),
         n_files=sum(item.kind == FILE for item, _ in found.values()),
         notes=tuple(collector.notes),
+        is_cut=collector.is_cut,
     )
 
 
@@ -125,23 +133,30 @@ def _folders_above(path: str) -> Iterator[str]:
 class _Collector:
     """Walks a folder by descriptors, and keeps what fits."""
 
-    def __init__(self, most_bytes: int) -> None:
+    def __init__(self, most_bytes: int, most_files: int, most_depth: int) -> None:
         self.found: dict[str, _Known] = {}
         self.notes: dict[str, None] = {}
         self._kept: dict[str, bytes] = {}
+        self.is_cut = False
         self._left_bytes = most_bytes
+        self._most_files = most_files
+        self._most_depth = most_depth
 
     def walk(self, folder: int, prefix: str, depth: int) -> None:
         """Take what a folder holds."""
-        if depth > MAX_DEPTH:
-            self.notes[f"folders below {MAX_DEPTH} others are not collected"] = None
+        if depth > self._most_depth:
+            self._cut(f"folders below {self._most_depth} others are not collected")
             return
         for name in sorted(os.listdir(folder)):
-            if len(self.found) >= MAX_FILES:
-                self.notes[f"more than {MAX_FILES} files: the others are not collected"] = None
+            if len(self.found) >= self._most_files:
+                self._cut(f"more than {self._most_files} files: the others are not collected")
                 return
             with suppress(FileNotFoundError):
                 self._take(folder, name, prefix + name, depth)
+
+    def _cut(self, note: str) -> None:
+        self.is_cut = True
+        self.notes[note] = None
 
     def _take(self, folder: int, name: str, path: str, depth: int) -> None:
         mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode

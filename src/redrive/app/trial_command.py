@@ -118,9 +118,8 @@ def read_end(ended: ProcessEnd, place: RunPlace) -> RunEnd | None:
         return RunEnd(Raw(canonical.encode(text)))
     if len(data) > most_bytes:
         return RunEnd(failure=Failure("OverflowError", "its output is too long"))
-    with suppress(ValueError, RecursionError):
-        canonical.decode_value(data)
-        return RunEnd(Raw(data))
+    with suppress(ValueError):
+        return RunEnd(canonical.take_json(data))
     return RunEnd(UNSET, Failure("ValueError", "what it wrote to $REDRIVE_OUTPUT is no JSON"))
 
 

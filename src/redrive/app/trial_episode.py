@@ -177,6 +177,8 @@ class _Run:
             place.workspace, job.task.workspace, self._workers.made, job.limits
         )
         outcome, error = judge_run(state, result)
+        if collected.is_cut and outcome is Outcome.COMPLETE:
+            outcome, error = Outcome.LIMIT, f"it left too much: {'; '.join(collected.notes)}"
         output: Any = UNSET if state.end is None else state.end.output
         self._keep_outputs()
         backend, digest = self._session.backend, None

@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -27,6 +27,7 @@ from redrive.app.trial_models import prepare_request
 from redrive.app.trial_outcome import find_fault
 from redrive.app.trial_ports import Account, CeilingReached, Charge, OpenedModel
 from redrive.app.trial_state import RunState
+from redrive.audit.references import PROVIDER_FIELDS, field_references, tool_references
 from redrive.capture.exchanges import MAX_ANSWER_BYTES, find_api
 from redrive.capture.ports import (
     ExchangeObserver,
@@ -193,6 +194,8 @@ class ModelGate:
         said = _model_in(request)
         if said != model.plan.name:
             return f"the request is for {said!r}, and this is {model.plan.name!r}"
+        for what in _run_by_provider(request):
+            return f"the request lets the provider run {what}, which no sandbox holds"
         return None
 
     def _dump_list(self) -> bytes:
@@ -301,6 +304,18 @@ def _model_in(request: SentRequest) -> str | None:
     except (ValueError, RecursionError):
         return None
     return said if isinstance(said, str) and named[0][0] == "model" else None
+
+
+def _run_by_provider(request: SentRequest) -> Iterator[str]:
+    """Yield what a body lets the provider run by itself: tools of its own, servers that it asks."""
+    for key, value in canonical.split_object(request.body):
+        name = key.casefold()  # some servers take any case of a name
+        if name == "tools" or name in PROVIDER_FIELDS:
+            decoded = canonical.decode_value(value)
+            found = (
+                tool_references(decoded) if name == "tools" else field_references({name: decoded})
+            )
+            yield from (reference.what for reference in found if reference.is_provider_side)
 
 
 def _error(status: int, code: str, message: str) -> ServedAnswer:

@@ -23,6 +23,8 @@ from redrive.version import __version__
 
 MCP = "mcp"
 VERSIONS = ("2025-06-18", "2025-03-26", "2024-11-05")
+MAX_BATCH = 100
+"""Requests in one body: each listing may be long, and all answers are held at once."""
 _NO_METHOD, _NO_MESSAGE, _NO_PARAMS = -32601, -32700, -32602
 _ANY = Raw(b'{"type":"object"}')
 _ACCEPTED = ServedAnswer(202, (), b"")
@@ -57,6 +59,8 @@ class McpEndpoint:
         asked = [message for message in messages if message.shape is Shape.REQUEST]
         if not asked:
             return _ACCEPTED
+        if len(asked) > MAX_BATCH:
+            return _dump(_error(None, _NO_MESSAGE, f"a batch of more than {MAX_BATCH} requests"))
         answers = [await self._answer(message) for message in asked]
         return _dump(answers if body.lstrip()[:1] == b"[" else answers[0])
 

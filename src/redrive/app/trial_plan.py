@@ -250,6 +250,8 @@ def _read_environment(table: Table, folder: Path) -> Raw | UnsetType:
             what = f"expected a table, or the path of a JSON file, found {type_name(value)}"
             table.refuse("environment", what)
         path = folder / table.check_text("environment", value)
+        if path.exists() and not path.is_file():
+            table.refuse("environment", f"{path}: no file")  # a device may have no end
         try:
             value = canonical.decode_value(path.read_bytes())
         except OSError as error:

@@ -195,6 +195,8 @@ def _read_expected(table: Table, folder: Path) -> dict[str, Any]:
     if value is None or isinstance(value, dict):
         return dict(value or {})
     path = folder / table.check_text("expected", value)
+    if path.exists() and not path.is_file():
+        table.refuse("expected", f"{path}: no file")  # a device may have no end
     try:
         found = canonical.decode(path.read_bytes())
     except OSError as error:

@@ -184,5 +184,5 @@ class PythonWorker:
         if (told.result is None) == (told.error is None) and number:
             raise UsageError("it is neither a result nor an error")
         if told.result is not None:
-            canonical.decode_value(told.result)
+            canonical.take_json(told.result)
         return told

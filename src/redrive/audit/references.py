@@ -25,6 +25,8 @@ BODY_FIELDS: Mapping[str, str] = {
 # Fields of the body that let the provider run something.
 PROVIDER_FIELDS: Mapping[str, str] = {
     "mcp_servers": "mcp_servers",
+    "plugins": "plugins",
+    "search_parameters": "web_search",
     "web_search_options": "web_search",
 }
 # Tool types that the agent runs itself; a type that begins otherwise is the provider's.

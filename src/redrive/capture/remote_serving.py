@@ -399,8 +399,10 @@ def _raw(data: bytes) -> Raw:
     Raises:
         UsageError: it is no JSON.
     """
-    _decode(data)
-    return Raw(data)
+    try:
+        return canonical.take_json(data)
+    except ValueError as error:
+        raise UsageError(f"a value is no JSON: {error}") from error
 
 
 def _decode(data: bytes) -> Any:

@@ -29,6 +29,9 @@ _ADDED: Mapping[str, str] = {
     MESSAGES: "max_tokens",
 }
 _COUNT = "n"
+# Some servers take any case of a name, and llama.cpp's and vLLM's read these before the API's own.
+_OTHER_BOUNDS = frozenset(("n_predict", "num_predict", "max_new_tokens", "best_of"))
+_BOUNDING = _OTHER_BOUNDS.union((_COUNT,), *BOUND_FIELDS.values())
 _MAX_COUNT = 10**9  # a larger number is no bound, nor a count of tokens
 _ENDS = frozenset(("message_stop", "response.completed", "response.incomplete", "response.failed"))
 
@@ -42,7 +45,7 @@ def find_max_tokens(api: str, body: bytes) -> int | None:
 
     Returns:
         `None` where nothing holds: no field bounds it, or one is no positive integer (-1 means "no
-        end" to some servers), or stands twice (servers differ in which one they read).
+        end" to some servers), or stands twice or under another name that some servers read.
     """
     try:
         members = canonical.split_object(body)
@@ -51,6 +54,9 @@ def find_max_tokens(api: str, body: bytes) -> int | None:
     fields: dict[str, list[bytes]] = {}
     for name, value in members:
         fields.setdefault(name, []).append(value)
+    own = (*BOUND_FIELDS.get(api, ()), _COUNT)
+    if any(name.casefold() in _BOUNDING and name not in own for name in fields):
+        return None
     names = [name for name in BOUND_FIELDS.get(api, ()) if _is_stated(fields, name)]
     stated = [_read_count(fields[name]) for name in names]
     known = [count for count in stated if count is not None]

@@ -14,6 +14,7 @@ Source: DESIGN.md §6; man page of bwrap(1).
 import os
 import platform
 import resource
+import secrets
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -22,6 +23,7 @@ from functools import cache
 from redrive.errors import UsageError
 from redrive.sandbox.confinement import ConfinedResult, Confinement, Limits, dump_arguments
 from redrive.sandbox.running import (
+    LIMITS_REFUSED,
     Launched,
     Run,
     disk_budgets,
@@ -38,13 +40,15 @@ from redrive.sandbox.wiring import UNWIRED, Wiring, take_channel
 _HELP_TIMEOUT_S = 5.0
 # Bubblewrap outside, which waits, and inside, which is the first process there.
 _N_OWN_PROCESSES = 2
-_LIMITS_MARK = b"redrive: the limits were refused\n"
+# What says so is drawn anew for each launch, or the command could say it.
+_MARK = "REDRIVE_LIMITS_REFUSED"
 # Limits are set inside, where the user's other processes do not count. bash knows -u, dash and
 # busybox -p. Not 2 on failure: that is a decision to those who run hooks.
-_LIMITS_SCRIPT = """
-{ ulimit -c 0 && ulimit -t "$1" && ulimit -v "$2" && ulimit -f "$3" && ulimit -n "$4" &&
-  { ulimit -u "$5" 2>/dev/null || ulimit -p "$5"; }; } ||
-  { echo 'redrive: the limits were refused' >&2; exit 125; }
+_LIMITS_SCRIPT = f"""
+{{ ulimit -c 0 && ulimit -t "$1" && ulimit -v "$2" && ulimit -f "$3" && ulimit -n "$4" &&
+  {{ ulimit -u "$5" 2>/dev/null || ulimit -p "$5"; }}; }} ||
+  {{ echo "${_MARK}" >&2; exit {LIMITS_REFUSED}; }}
+unset {_MARK}
 shift 5
 exec "$@"
 """
@@ -105,11 +109,13 @@ def launch(
         # Closed as soon as the child has its own, or the end would never be seen.
         with os.fdopen(write_end, "wb"), ExitStack() as handed:
             descriptors = [write_end, *channel]
+            mark = secrets.token_hex(16)
             words = ["--json-status-fd", str(write_end)]
             for option, data, path in _files(confinement):
                 descriptors.append(handed.enter_context(sealed(data)))
                 words += (option, str(descriptors[-1]), *path)
-            packed = "\0".join((*words, *arguments)).encode("utf-8", "surrogateescape")
+            marked = ("--setenv", _MARK, mark)
+            packed = "\0".join((*words, *arguments, *marked)).encode("utf-8", "surrogateescape")
             descriptors.append(handed.enter_context(sealed(packed)))
             start = (bubblewrap, "--args", str(descriptors[-1]), "--", *command)
             joining = () if group is None else group.joining()
@@ -119,7 +125,7 @@ def launch(
                 )
         if wiring.channel is not None:
             wiring.channel.close()
-        launched = Launched("bubblewrap", process, status, kill, refusal=_LIMITS_MARK)
+        launched = Launched("bubblewrap", process, status, kill, refusal=f"{mark}\n".encode())
         budgets = disk_budgets(confinement)
         return Run(launched, confinement.limits, group, wiring, budgets).finish(stdin)
 

@@ -57,7 +57,8 @@ class Launched(msgspec.Struct, frozen=True):
         process: the launcher itself, with pipes as input and outputs.
         status: the reading end of what it says of the command.
         end: ends it with everything it started; called at most once while it runs.
-        refusal: with this on stderr alone and exit code 125, it did not start the command.
+        refusal: with this at the end of stderr and exit code 125, it did not start the command; the
+            command cannot know it.
     """
 
     name: str
@@ -229,14 +230,19 @@ class Run:
         if self._is_ended:
             return self._result(None)
         code = self._last_status().exit_code
-        is_refusal = code == LIMITS_REFUSED and self._stderr.data == self._launched.refusal
+        is_refusal = code == LIMITS_REFUSED and self._is_refused()
         if code is None or is_refusal:
-            words = " ".join(self._stderr.data.decode("utf-8", "replace").split())
+            said = bytes(self._stderr.data).removesuffix(self._launched.refusal)
+            words = " ".join(said.decode("utf-8", "replace").split())
             raise ContainmentError(
                 f"{self._launched.name} did not start the command: {words or 'it gave no reason'}",
                 hint="redrive doctor shows what the sandbox can do here",
             )
         return self._result(code)
+
+    def _is_refused(self) -> bool:
+        mark = self._launched.refusal
+        return bool(mark) and bytes(self._stderr.data[-len(mark) :]) == mark
 
     def _offer(self, left: memoryview) -> None:
         """Write `left` and read until every output has ended or the process was ended."""

@@ -9,7 +9,7 @@ Source: DESIGN.md §6 "a ledger with `purpose`"; §3 "run ledger".
 import hashlib
 import io
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -29,10 +29,12 @@ from redrive.stores.port import TrialChanges, TrialRow
 from redrive.stores.rows import Row, StoredEntry, StoredTrial, find_row, read_rows
 
 TRIAL_TABLES: tuple[type[Row], ...] = (StoredTrial, StoredEntry)
-_encode = msgspec.json.Encoder().encode
 _T = TypeVar("_T")
-_ENTRY_VALUES = (("fact", "end", "output"), ("fact", "result"))
-_END_VALUES = (("output",),)
+_RAW: Mapping[type, Mapping[str, Any]] = {
+    Entry: {"fact": {"end": {"output": Raw}, "result": Raw}},
+    EpisodeEnd: {"output": Raw},
+}
+"""Where values of others stand as they came, in each kind that is read."""
 _DIGEST = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 
 
@@ -86,7 +88,7 @@ class SqliteTrialTables:
                         f"expected entry {number}",
                         hint="does another process run this trial?",
                     )
-                append_row(self._database, StoredEntry, (trial_id, number, _encode(entry)))
+                append_row(self._database, StoredEntry, (trial_id, number, canonical.encode(entry)))
             for answer in answers:
                 self._put_answer(answer)
 
@@ -176,8 +178,8 @@ def parse_entry(row: StoredEntry) -> Entry:
         TamperError: it is none, or of another number than the row.
     """
     try:
-        entry = _decode(row.entry, Entry, _ENTRY_VALUES)
-    except ValueError as error:
+        entry = _parse(row.entry, Entry)
+    except (msgspec.DecodeError, ValueError) as error:
         what = f"entry {row.number} of trial {row.trial_id} is damaged: {error}"
         raise TamperError(what) from error
     if entry.number != row.number:
@@ -186,43 +188,29 @@ def parse_entry(row: StoredEntry) -> Entry:
     return entry
 
 
-def _decode(data: bytes, kind: type[_T], values: Sequence[Sequence[str]]) -> _T:
-    """Read what msgspec wrote; the `Raw` members in it may hold lone surrogates, and keep them.
-
-    Args:
-        data: one JSON object.
-        kind: of the object.
-        values: where its `Raw` members lie.
+def _parse(data: bytes, kind: type[_T]) -> _T:
+    """Read JSON that may hold lone surrogates, as names of files do: strict decoders refuse them.
 
     Raises:
-        ValueError: it is none of that kind.
+        msgspec.DecodeError, ValueError: it is none of that kind.
     """
-    if canonical.is_strict(data):
+    try:
         return msgspec.json.decode(data, type=kind)
-    # No strict decoder passes over a lone surrogate: such a member is put in by hand.
-    for path in values:
-        outer, value = _lift(data, path)
-        if value is not None:
-            found: _T = _put(msgspec.json.decode(outer, type=kind), path, Raw(value))
-            return found
-    raise ValueError("it is no JSON that can be read")
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError:
+        return msgspec.convert(_members(data, _RAW[kind]), kind)
 
 
-def _lift(data: bytes, path: Sequence[str]) -> tuple[bytes, bytes | None]:
-    """Put `null` in the place of a member, and give it; `None` where there is none."""
-    name, rest = path[0], path[1:]
-    members = dict(canonical.split_object(data))
-    if name not in members:
-        return data, None
-    put, value = _lift(members[name], rest) if rest else (b"null", members[name])
-    members[name] = put
-    parts = (canonical.encode(key) + b":" + part for key, part in members.items())
-    return b"{" + b",".join(parts) + b"}", value
-
-
-def _put(whole: Any, path: Sequence[str], value: Raw) -> Any:
-    name, rest = path[0], path[1:]
-    return replace(whole, **{name: _put(getattr(whole, name), rest, value) if rest else value})
+def _members(data: bytes, raw: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in canonical.split_object(data):
+        below = raw.get(name)
+        if below is Raw:
+            found[name] = Raw(value)
+        else:
+            found[name] = _members(value, below) if below else canonical.decode_value(value)
+    return found
 
 
 def artefacts_of(entry: Entry) -> tuple[str, ...]:
@@ -266,7 +254,7 @@ def rewrite_trial_tables(
         old = parse_entry(row)
         dropped.update(name for name in _named_by(old) if _holds(database, name, holds))
         new = _redacted(old, redact, dropped)
-        return row if new is old else replace(row, entry=_encode(new))
+        return row if new is old else replace(row, entry=canonical.encode(new))
 
     plans = rewrite_rows(database, StoredTrial, plan)
     entries = rewrite_rows(database, StoredEntry, entry)
@@ -295,9 +283,9 @@ def _redacted(entry: Entry, redact: Callable[[bytes], bytes], dropped: set[str])
         case Settled(answer_sha256=str(name)) if name in dropped:
             return replace(entry, fact=replace(fact, answer_sha256=None))
         case Finished():
-            data = _encode(fact.end)
+            data = canonical.encode(fact.end)
             new = redact(data)
-            end = fact.end if new is data else _decode(new, EpisodeEnd, _END_VALUES)
+            end = fact.end if new is data else _parse(new, EpisodeEnd)
             if end.files_artefact in dropped:
                 end = replace(end, files_artefact=None)
             return entry if end is fact.end else replace(entry, fact=replace(fact, end=end))
@@ -306,9 +294,9 @@ def _redacted(entry: Entry, redact: Callable[[bytes], bytes], dropped: set[str])
             new = redact(result)
             return entry if new is result else replace(entry, fact=replace(fact, result=Raw(new)))
         case Stopped():
-            data = _encode([fact.reason])
+            data = canonical.encode([fact.reason])
             new = redact(data)
-            reason = fact.reason if new is data else msgspec.json.decode(new, type=list[str])[0]
+            reason = fact.reason if new is data else canonical.decode_value(new)[0]
             return entry if new is data else replace(entry, fact=replace(fact, reason=reason))
         case _:
             return entry

@@ -94,10 +94,26 @@ def test_caps_hold_and_say_so(
     found = collect_workspace(workspace, before, set(), replace(LIMITS, disk_bytes=100))
     assert [(file.path, file.size_bytes) for file in found.files] == [("big", 1000)]
     assert found.notes == ("some files are too large to be kept: their digests are",)
+    assert not found.is_cut
     monkeypatch.setattr(trial_collecting, "MAX_FILES", 2)
-    monkeypatch.setattr(trial_collecting, "MAX_DEPTH", 0)
+    for name in "abc":
+        (workspace / "a").joinpath(name).parent.mkdir(exist_ok=True)
+        (workspace / "a" / name).touch()
     found = collect_workspace(workspace, before, set(), LIMITS)
-    assert any("more than 2 files" in note for note in found.notes)
+    assert any("files: the others are not collected" in note for note in found.notes)
+    # What was not looked at was not removed.
+    assert (found.is_cut, "removed" in {file.kind for file in found.files}) == (True, False)
+
+
+def test_what_a_task_starts_with_counts_for_no_cap(
+    workspace: Path, before: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trial_collecting, "MAX_FILES", 1)
+    monkeypatch.setattr(trial_collecting, "MAX_DEPTH", 0)
+    (workspace / "zz").write_text("new")
+    found = collect_workspace(workspace, before, set(), LIMITS)
+    assert [(file.path, file.kind) for file in found.files] == [("zz", "file")]
+    assert (found.is_cut, found.notes) == (False, ())
 
 
 def test_a_deep_tree_is_not_walked_to_its_end(workspace: Path, before: Workspace) -> None:

@@ -146,3 +146,15 @@ def test_a_file_of_a_run_is_read_within_bounds_and_never_through_a_link(tmp_path
     assert read_file(tmp_path / "file", 3) == b"1234"
     for name in ("empty", "link", "pipe", "none", "."):
         assert read_file(tmp_path / name, 3) is None
+
+
+@needs_sandbox
+def test_an_output_that_is_no_json_fails_and_leaves_a_whole_session(bench: Bench) -> None:
+    command = "['sh', '-c', 'printf NaN > $REDRIVE_OUTPUT']"
+    end = bench.run(
+        "from redrive.trial import CommandWorkflow\n"
+        f"workflow = CommandWorkflow('agent', version='1', command={command})\n"
+    )
+    assert end.outcome is Outcome.FAILED
+    assert end.error == "ValueError: what it wrote to $REDRIVE_OUTPUT is no JSON"
+    assert bench.events(end)

@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from redrive.app import trial_collecting
 from redrive.capture.ports import Outcome as Exchanged
 from redrive.record.event import Kind
 from redrive.replay.trial_values import Outcome
@@ -70,6 +71,16 @@ def test_the_workspace_of_a_run_is_its_own_and_what_it_left_is_collected(
     end = bench.run(WORKING, task=make_task("do it", workspace))
     assert [(file.path, file.kind) for file in end.files] == [("out/copy.txt", "file")]
     assert sorted(path.name for path in workspace.iterdir()) == ["a.txt"]
+
+
+def test_a_run_that_leaves_more_than_can_be_looked_at_has_passed_a_limit(
+    bench: Bench, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trial_collecting, "MAX_FILES", 0)
+    end = bench.run(WORKING, task=make_task("do it", workspace))
+    assert end.outcome is Outcome.LIMIT
+    assert end.error is not None
+    assert "files: the others are not collected" in end.error
 
 
 def test_a_model_call_is_reserved_before_and_settled_once_after(bench: Bench) -> None:

@@ -10,11 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from redrive.app.trial_episode import run_episode
 from redrive.errors import UsageError
-from redrive.record.event import Kind
+from redrive.record.event import Kind, payload_of
 from redrive.replay.trial_plan import RunLimits
 from redrive.replay.trial_values import Outcome
 from redrive.sandbox.bubblewrap import probe
@@ -94,6 +95,44 @@ def test_a_file_that_cannot_be_imported_fails_by_its_line(bench: Bench) -> None:
         Outcome.FAILED,
         "ZeroDivisionError: division by zero (workflows.py:4)",
     )
+
+
+@pytest.mark.parametrize(
+    "said", ["NaN", '{"score": Infinity}', "", "1 2", "\ufeff1", "[" * 990 + "]" * 990]
+)
+def test_an_end_that_is_no_json_is_no_end(bench: Bench, said: str) -> None:
+    told = f"""
+    import base64, json
+    output = base64.b64encode({said!r}.encode()).decode()
+    context._line.post("/redrive/trial-end", json.dumps({{"output": output}}).encode(), {{}})
+    os._exit(0)"""
+    end = bench.run(_code(told))
+    assert (end.outcome, end.output) == (Outcome.FAILED, UNSET)
+    assert [event.kind for event in bench.events(end)][-1] is Kind.SESSION_ENDED
+
+
+@pytest.mark.parametrize("name", ["trial.end", "trial.workspace", "tool.simulated"])
+def test_a_run_cannot_note_of_itself_what_redrive_notes(bench: Bench, name: str) -> None:
+    told = f"""
+    import base64, json
+    name, fields = (base64.b64encode(text).decode() for text in ({name.encode()!r}, b"{{}}"))
+    place = {{"id": "x", "thread": "1"}}
+    note = {{"place": place, "number": 1, "name": name, "fields": fields}}
+    return context._line.post("/redrive/note", json.dumps(note).encode(), {{}})[0]"""
+    end = bench.run(_code(told))
+    assert output_of(end) == 400
+    noted = [payload_of(e).name for e in bench.events(end) if e.kind is Kind.CUSTOM]
+    assert noted.count(name) == (name == "trial.end")
+
+
+def test_an_end_that_is_longer_than_allowed_is_a_limit_whoever_tells_it(bench: Bench) -> None:
+    told = """
+    import base64, json
+    output = base64.b64encode(json.dumps("x" * 2000).encode()).decode()
+    context._line.post("/redrive/trial-end", json.dumps({"output": output}).encode(), {})
+    os._exit(0)"""
+    end = bench.run(_code(told), limits=replace(LIMITS, output_bytes=1000))
+    assert (end.outcome, end.output) == (Outcome.LIMIT, UNSET)
 
 
 def test_a_run_that_is_too_long_is_ended(bench: Bench) -> None:

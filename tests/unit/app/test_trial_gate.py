@@ -111,6 +111,35 @@ def test_a_request_that_is_not_plainly_for_the_planned_model_goes_nowhere_and_is
     assert stand.sink.events
 
 
+@pytest.mark.parametrize(
+    "field",
+    [
+        '"tools":[{"type":"mcp","server_label":"x","server_url":"https://elsewhere.example"}]',
+        '"tools":[],"tools":[{"type":"web_search_20250305","name":"web_search"}]',
+        '"Tools":[{"type":"code_interpreter","container":{"type":"auto"}}]',
+        '"mcp_servers":[{"type":"url","url":"https://elsewhere.example","name":"x"}]',
+        '"web_search_options":{}',
+        '"plugins":[{"id":"web"}]',
+        '"search_parameters":{"mode":"on"}',
+    ],
+)
+def test_a_request_that_lets_the_provider_run_something_goes_nowhere_and_is_recorded(
+    field: str,
+) -> None:
+    stand = _Stand(_remote())
+    answer = stand.ask(f'{{"model":"small","input":"x",{field}}}'.encode(), "/responses")
+    assert isinstance(answer, ServedAnswer)
+    assert answer.status == 403
+    assert "lets the provider run" in stand.state.denied[0].reason
+    assert stand.account.charges == []
+
+
+def test_tools_that_the_run_itself_runs_may_be_named_to_a_model() -> None:
+    tools = b'[{"type":"function","function":{"name":"f"}},{"name":"g","input_schema":{}},7]'
+    body = b'{"model":"small","messages":[],"tools":%s,"plugins":[]}' % tools
+    assert isinstance(_Stand(_remote()).ask(body), Passing)
+
+
 def test_a_body_that_is_compressed_cannot_be_read_and_goes_nowhere() -> None:
     stand = _Stand(_remote())
     answer = stand.ask(headers=(("content-encoding", "gzip"),))

@@ -6,7 +6,7 @@ import pytest
 from msgspec import Raw
 
 from redrive.app.trial_calls import Ran, ToolDesk
-from redrive.app.trial_mcp_endpoint import McpEndpoint
+from redrive.app.trial_mcp_endpoint import MAX_BATCH, McpEndpoint
 from redrive.app.trial_messages import CallTold
 from redrive.app.trial_state import RunState
 from redrive.audit.workflow import ToolSpec, WorkflowSpec
@@ -113,3 +113,9 @@ def test_what_is_no_request_that_it_knows_is_an_error_of_the_protocol(
     endpoint: McpEndpoint, message: Any, code: int
 ) -> None:
     assert _ask(endpoint, message)["error"]["code"] == code
+
+
+def test_a_batch_that_is_too_long_is_refused_whole(endpoint: McpEndpoint) -> None:
+    answer = _ask(endpoint, [_request("tools/list")] * (MAX_BATCH + 1))
+    assert answer["error"]["message"] == f"a batch of more than {MAX_BATCH} requests"
+    assert len(_ask(endpoint, [_request("ping")] * MAX_BATCH)) == MAX_BATCH

@@ -137,6 +137,7 @@ BAD = [
     (WHOLE.replace("max_tokens", 'idempotent = "yes"\nmax_tokens'), "models[0].idempotent: expect"),
     ("environment = 'absent.json'\n" + WHOLE, "environment: "),
     ("environment = 'tasks.jsonl'\n" + WHOLE, "environment: "),
+    ("environment = '/dev/zero'\n" + WHOLE, "environment: /dev/zero: no file"),
     ("environment = ''\n" + WHOLE, "environment: expected one line"),
     ("attempts = 1000\n" + WHOLE, "attempts: 202000 runs: at most 100000 in one trial"),
     ("x = [1\n", "plan.toml: not TOML: "),

@@ -142,6 +142,8 @@ def test_what_is_expected_may_stand_in_a_file(tmp_path: Path, stored) -> None:
         assert message in refused(tmp_path, text, open_store=stored)
     text = WITHOUT + 'expected = "absent.json"\n'
     assert "No such file" in refused(tmp_path, text, open_store=stored)
+    text = WITHOUT + 'expected = "/dev/zero"\n'
+    assert "/dev/zero: no file" in refused(tmp_path, text, open_store=stored)
 
 
 def test_a_session_without_a_workspace_needs_the_user_s_word(tmp_path: Path, stored) -> None:

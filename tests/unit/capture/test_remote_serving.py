@@ -81,6 +81,8 @@ HOSTILE: list[tuple[str, Any]] = [
     ("report", REPORT | {"seam": "x" * 65}),
     ("report", REPORT | {"seam": "hook", "result": b64(b"r")}),
     ("report", REPORT | {"seam": "hook", "call_id": b64(b"\xff")}),
+    ("report", REPORT | {"seam": "hook", "result": b64(b"NaN")}),
+    ("derive", DERIVE | {"inputs": b64(b"[Infinity]")}),
     ("note", NOTE | {"fields": b64(b"[]")}),
     ("note", NOTE | {"fields": b64(b"{")}),
     ("note", NOTE | {"fields": b64(b'{"a":' + b"[" * 200_000)}),

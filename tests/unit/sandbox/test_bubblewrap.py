@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from redrive.errors import ContainmentError, UsageError
-from redrive.sandbox import bubblewrap
+from redrive.sandbox import bubblewrap, launch
 from redrive.sandbox.bubblewrap import find_bubblewrap, probe, run_confined
 from redrive.sandbox.confinement import (
     DEFAULT_PATH,
@@ -103,6 +103,19 @@ def test_input_outputs_and_exit_code_come_through():
 
 
 @needs_bubblewrap
+def test_a_command_cannot_say_that_it_was_not_started():
+    for words in ("redrive: the limits were refused", "$REDRIVE_LIMITS_REFUSED"):
+        assert inside(f'echo "{words}" >&2; exit 125').exit_code == 125
+    assert b"REDRIVE" not in inside("env; cat /proc/*/environ").stdout
+
+
+@needs_bubblewrap
+def test_limits_that_are_refused_are_a_failure_of_the_sandbox(monkeypatch):
+    monkeypatch.setattr(launch, "_limit_words", lambda _: ["no", "1", "1", "1", "1"])
+    with pytest.raises(ContainmentError, match=r"did not start the command: .*ulimit"):
+        inside("true")
+
+
 def test_a_signal_is_told_as_a_shell_tells_it():
     done = inside("kill -TERM $$")
     assert (done.exit_code, done.signal) == (143, 15)

@@ -11,7 +11,7 @@ from msgspec import Raw
 from redrive import canonical
 from redrive.errors import StoreError, TamperError, UsageError
 from redrive.replay.ledger import Entry, Finished, Graded, Started, fold
-from redrive.replay.trial_values import EpisodeEnd, Outcome
+from redrive.replay.trial_values import EpisodeEnd, Outcome, OutputFile
 from redrive.stores.database import open_database
 from redrive.stores.growing import longer_tail
 from redrive.stores.port import Store, TrialTables
@@ -100,6 +100,24 @@ def test_an_output_or_a_judgement_with_half_a_surrogate_pair_comes_back(path: Pa
     assert bytes(finished.end.output) == bytes(graded.result) == HALF
     assert (finished.end.error, graded.grader) == ("é", "judge")
     assert faults(path) == ""
+
+
+def test_an_entry_with_a_lone_surrogate_comes_back_as_it_was_put(store: Store) -> None:
+    file = OutputFile("name-\udcff", "file", 3, DIGEST)
+    output = Raw(b'{"text": "\\ud800", "number": 1.0}')
+    for number, end in enumerate(
+        (
+            EpisodeEnd(Outcome.COMPLETE, Raw(b'"\\udcff"'), files=(file,)),
+            EpisodeEnd(Outcome.COMPLETE, output),
+        )
+    ):
+        trial_id = f"t-{number}"
+        facts = (opened_trial(), Started(key(), 1), reserved("c1"), settled("c1"))
+        put = entries(*facts, Finished(key(), end))
+        store.trials.create(trial_id, DIGEST, b"", 0)
+        store.trials.append(trial_id, put)
+        assert list(store.trials.entries(trial_id)) == put
+    assert not store.verify().faults
 
 
 def test_ledgers_of_two_trials_do_not_mix(tables: TrialTables) -> None:
