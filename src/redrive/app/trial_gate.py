@@ -27,7 +27,12 @@ from redrive.app.trial_models import prepare_request
 from redrive.app.trial_outcome import find_fault
 from redrive.app.trial_ports import Account, CeilingReached, Charge, OpenedModel
 from redrive.app.trial_state import RunState
-from redrive.audit.references import PROVIDER_FIELDS, field_references, tool_references
+from redrive.audit.references import (
+    PROVIDER_FIELDS,
+    field_references,
+    part_references,
+    tool_references,
+)
 from redrive.capture.exchanges import MAX_ANSWER_BYTES, find_api
 from redrive.capture.ports import (
     ExchangeObserver,
@@ -50,6 +55,8 @@ CREDENTIALS = frozenset(("authorization", "proxy-authorization", "x-api-key", "a
 IDEMPOTENCY_KEY = "idempotency-key"
 _PATHS = frozenset(("/chat/completions", "/responses", "/messages"))
 _VERSION = "/v1"
+_CONTENTS = frozenset(("messages", "input", "system", "instructions"))
+_TELLING = _CONTENTS.union(("tools",), PROVIDER_FIELDS)
 _FIRST_ERROR = 400
 _EVENT_BYTES = 1000  # of what is recorded beside a body, about
 _JSON: Headers = (("content-type", "application/json"),)
@@ -194,8 +201,8 @@ class ModelGate:
         said = _model_in(request)
         if said != model.plan.name:
             return f"the request is for {said!r}, and this is {model.plan.name!r}"
-        for what in _run_by_provider(request):
-            return f"the request lets the provider run {what}, which no sandbox holds"
+        for what in _done_by_provider(request):
+            return f"the request lets the provider {what}, which no sandbox holds"
         return None
 
     def _dump_list(self) -> bytes:
@@ -306,16 +313,25 @@ def _model_in(request: SentRequest) -> str | None:
     return said if isinstance(said, str) and named[0][0] == "model" else None
 
 
-def _run_by_provider(request: SentRequest) -> Iterator[str]:
-    """Yield what a body lets the provider run by itself: tools of its own, servers that it asks."""
+def _done_by_provider(request: SentRequest) -> Iterator[str]:
+    """Yield what a body lets the provider do by itself: run tools, ask servers, fetch files."""
     for key, value in canonical.split_object(request.body):
         name = key.casefold()  # some servers take any case of a name
-        if name == "tools" or name in PROVIDER_FIELDS:
+        if name not in _TELLING:
+            continue
+        try:
             decoded = canonical.decode_value(value)
+        except (ValueError, RecursionError):
+            yield f"read {name} that cannot be read here"
+            continue
+        if name in _CONTENTS:
+            parts = part_references(decoded)
+            yield from (f"fetch {one.what}" for one in parts if "://" in one.what)
+        else:
             found = (
                 tool_references(decoded) if name == "tools" else field_references({name: decoded})
             )
-            yield from (reference.what for reference in found if reference.is_provider_side)
+            yield from (f"run {one.what}" for one in found if one.is_provider_side)
 
 
 def _error(status: int, code: str, message: str) -> ServedAnswer:

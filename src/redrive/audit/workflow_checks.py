@@ -26,6 +26,7 @@ _HOST_PORT: Final = re.compile(
     r"(?:\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?):([0-9]{1,5})"
 )
 _MOST_PORT: Final = 65535
+_MOST_NAME_BYTES: Final = 255  # of a file, on Linux
 
 
 def mcp_tool_id(server: str, tool: str) -> str:
@@ -199,7 +200,9 @@ def _repeated(names: Iterable[str]) -> Iterator[str]:
 
 
 def _is_readable(path: str) -> bool:
-    return bool(path) and "\0" not in path and ".." not in path.split("/")
+    names = path.split("/")
+    is_short = all(len(name.encode(errors="surrogatepass")) <= _MOST_NAME_BYTES for name in names)
+    return bool(path) and "\0" not in path and ".." not in names and is_short
 
 
 def _is_inside(path: str) -> bool:

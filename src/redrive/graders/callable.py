@@ -5,7 +5,7 @@ network and no file but the outputs, the collected workspaces and the code besid
 """
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +69,9 @@ class CallableGrader:
         lines = end.stdout.split(b"\n")[:-1]
         self._check_load(lines, end)
         fault = end.fault or "the function's process ended before"
-        answers = lines[1:]
+        answers = [answer for line in lines[1:] if (answer := _read_answer(line)) is not None]
+        if not len(answers) == len(lines) - 1 <= len(group.episodes):
+            answers, fault = [], "the function wrote among its answers"
         marks = [
             (one, self._mark(answers[n]) if n < len(answers) else Mark(None, reason=fault))
             for n, one in enumerate(group.episodes)
@@ -104,11 +106,19 @@ class CallableGrader:
             why = loaded.get("error", f"{self._name} cannot be called")
             raise PluginError(f"the grader does not load: {one_line(why)}", where=str(self._file))
 
-    def _mark(self, line: bytes) -> Mark:
-        answer = canonical.decode_value(line)
+    def _mark(self, answer: Mapping[str, Any]) -> Mark:
         if "error" in answer:
-            return Mark(None, reason=one_line(answer["error"]))
+            return Mark(None, reason=one_line(str(answer["error"])))
         return read_mark(answer["found"], self._options.threshold)
+
+
+def _read_answer(line: bytes) -> Mapping[str, Any] | None:
+    """Read a line of the child; `None` for one that is not the child's."""
+    try:
+        answer = canonical.decode_value(line)
+    except (ValueError, RecursionError):
+        return None
+    return answer if isinstance(answer, dict) and answer.keys() & {"error", "found"} else None
 
 
 def _output_of(episode: GradedEpisode) -> Any:

@@ -121,16 +121,20 @@ def test_a_request_that_is_not_plainly_for_the_planned_model_goes_nowhere_and_is
         '"web_search_options":{}',
         '"plugins":[{"id":"web"}]',
         '"search_parameters":{"mode":"on"}',
+        '"messages":[{"role":"user","content":[{"type":"image_url",'
+        '"image_url":{"url":"https://elsewhere.example/?said=secret"}}]}]',
+        '"Input":[{"role":"user","content":[{"type":"input_file",'
+        '"file_\\u0075rl":"https://elsewhere.example/x"}]}]',
     ],
 )
-def test_a_request_that_lets_the_provider_run_something_goes_nowhere_and_is_recorded(
+def test_a_request_that_lets_the_provider_do_something_goes_nowhere_and_is_recorded(
     field: str,
 ) -> None:
     stand = _Stand(_remote())
     answer = stand.ask(f'{{"model":"small","input":"x",{field}}}'.encode(), "/responses")
     assert isinstance(answer, ServedAnswer)
     assert answer.status == 403
-    assert "lets the provider run" in stand.state.denied[0].reason
+    assert "lets the provider " in stand.state.denied[0].reason
     assert stand.account.charges == []
 
 

@@ -70,6 +70,19 @@ def test_a_child_that_ends_early_leaves_the_rest_inconclusive(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
+    "between", [b"7\n", b"{}\n", b"{'a'\n", b'{"found":true}\n', b"[" * 5000 + b"\n"]
+)
+def test_answers_among_which_the_function_wrote_are_taken_for_none(
+    tmp_path: Path, between: bytes
+) -> None:
+    data = b'{"loaded":true}\n{"found":true}\n' + between + b'{"found":true}\n'
+    context = FakeContext(run=lambda _: JobEnd(0, data, b"", ""))
+    grade = open_grader(_setup(tmp_path)).grade(make_group({"A@1": "a", "B@1": "b"}), context)
+    assert set(grade.scores.values()) == {None}
+    assert set(grade.reasons.values()) == {"the function wrote among its answers"}
+
+
+@pytest.mark.parametrize(
     "context",
     [
         _answering({"error": "ImportError: no numpy"}),
