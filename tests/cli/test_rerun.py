@@ -121,7 +121,7 @@ def test_tools_that_no_seam_saw_are_refused_by_name_and_nothing_runs(redrive, re
         "for messages in json.loads(sys.argv[1]):\n"
         "    url = os.environ['OPENAI_BASE_URL'] + '/chat/completions'\n"
         "    data = json.dumps({'model': 'm', 'messages': messages}).encode()\n"
-        "    urllib.request.urlopen(urllib.request.Request(url, data))\n"
+        "    urllib.request.urlopen(urllib.request.Request(url, data)).read()\n"
     )
     (redrive.folder / "plain.py").write_text(script)
     command = (sys.executable, "plain.py", json.dumps([told[:1], told]))

@@ -41,7 +41,7 @@ _HELP_TIMEOUT_S = 5.0
 # Bubblewrap outside, which waits, and inside, which is the first process there.
 _N_OWN_PROCESSES = 2
 # What says so is drawn anew for each launch, or the command could say it.
-_MARK = "REDRIVE_LIMITS_REFUSED"
+_MARK = "LIMITS_REFUSED"
 # Limits are set inside, where the user's other processes do not count. bash knows -u, dash and
 # busybox -p. Not 2 on failure: that is a decision to those who run hooks.
 _LIMITS_SCRIPT = f"""
