@@ -12,7 +12,7 @@ from hypothesis import settings
 ROOT = Path(__file__).resolve().parent.parent
 
 # A shared machine is slow now and then: time is measured by benchmarks, not by a deadline here.
-settings.register_profile("default", deadline=None, print_blob=True)
+settings.register_profile("default", deadline=None, max_examples=40, print_blob=True)
 settings.register_profile("soak", parent=settings.get_profile("default"), max_examples=2000)
 settings.load_profile("soak" if os.environ.get("REDRIVE_SOAK") == "full" else "default")
 

@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,21 +27,6 @@ class Finished:
         return json.loads(self.out)
 
 
-_MEASURED: set[tuple[str, ...]] = set()
-
-
-def environment_of(arguments: Sequence[str]) -> dict[str, str]:
-    """Give what a process inherits; coverage measures the first one of each verb and its options.
-
-    To measure them all takes two fifths of their time, and what they have in common is known then.
-    """
-    shape = tuple(word for word in arguments if word.isidentifier() or word.startswith("--"))
-    if shape not in _MEASURED:
-        _MEASURED.add(shape)
-        return dict(os.environ)
-    return {key: value for key, value in os.environ.items() if key != "COVERAGE_PROCESS_CONFIG"}
-
-
 class Redrive:
     """Runs the program with a store in a folder of the test's own."""
 
@@ -51,14 +35,11 @@ class Redrive:
         self.store = folder / "store.db"
 
     def __call__(self, *arguments: object, **environment: str) -> Finished:
-        words = list(map(str, arguments))
         done = subprocess.run(
-            [sys.executable, "-m", "redrive", *words],
+            [sys.executable, "-m", "redrive", *map(str, arguments)],
             capture_output=True,
             cwd=self.folder,
-            env=environment_of(words)
-            | {"REDRIVE_STORE": str(self.store), "NO_COLOR": "1"}
-            | environment,
+            env=os.environ | {"REDRIVE_STORE": str(self.store), "NO_COLOR": "1"} | environment,
             timeout=600,
         )
         finished = Finished(done.returncode, done.stdout.decode(), done.stderr.decode())
