@@ -14,6 +14,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, Never
 
+from redrive import canonical
+from redrive.canonical import DecodedJson
 from redrive.errors import RecordError, UsageError, quote
 
 MAX_BYTES = 1024 * 1024
@@ -132,6 +134,18 @@ class Table:
         if not value or len(value) > 4096 or not value.isprintable():
             self.refuse(name, f"expected one line of 1 to 4096 characters, found {quote(value)}")
         return value
+
+    def read_json_file(self, name: str, value: object, folder: Path) -> DecodedJson:
+        """Read the JSON file that a key's value names, relative to the plan's folder."""
+        path = folder / self.check_text(name, value)
+        if path.exists() and not path.is_file():
+            self.refuse(name, f"{path}: no file")  # a device may have no end
+        try:
+            return canonical.decode(path.read_bytes())
+        except OSError as error:
+            self.refuse(name, f"{path}: {error.strerror}")
+        except ValueError as error:
+            self.refuse(name, f"{path}: not JSON: {error}")
 
     def name(self, key: str) -> str:
         """Read a name: see `NAME_RULE`."""

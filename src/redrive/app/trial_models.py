@@ -137,15 +137,16 @@ class InProcess:
     """
 
     def __init__(self, open_at: OpenAt, number: int = 0, n_before: int = 0) -> None:
-        self._open_at = partial(open_at, number, n_before)
-        self._fresh = partial(InProcess, open_at)
+        self._open_at = open_at
+        self._number = number
+        self._n_before = n_before
         self._lock = threading.Lock()
         self._model: Model | None = None
         self._n_asked = n_before
 
     def fresh(self, number: int, n_before: int) -> "InProcess":
         """Give the model to another run."""
-        return self._fresh(number, n_before)
+        return InProcess(self._open_at, number, n_before)
 
     def open(self) -> Model:
         """Open the model, if it is not open.
@@ -154,7 +155,7 @@ class InProcess:
             UsageError: a folder has too few scripts, or a script is malformed.
         """
         if self._model is None:
-            self._model = self._open_at()
+            self._model = self._open_at(self._number, self._n_before)
         return self._model
 
     def answer(self, request: SentRequest) -> ServedAnswer:

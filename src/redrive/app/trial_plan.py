@@ -249,15 +249,8 @@ def _read_environment(table: Table, folder: Path) -> Raw | UnsetType:
         if not isinstance(value, str):
             what = f"expected a table, or the path of a JSON file, found {type_name(value)}"
             table.refuse("environment", what)
-        path = folder / table.check_text("environment", value)
-        if path.exists() and not path.is_file():
-            table.refuse("environment", f"{path}: no file")  # a device may have no end
-        try:
-            value = canonical.decode_value(path.read_bytes())
-        except OSError as error:
-            table.refuse("environment", f"{path}: {error.strerror}")
-        except ValueError as error:
-            table.refuse("environment", f"{path}: not JSON: {error}")
-        if not isinstance(value, dict):
-            table.refuse("environment", f"{path}: expected one JSON object")
+        found = table.read_json_file("environment", value, folder).value
+        if not isinstance(found, dict):
+            table.refuse("environment", f"{folder / value}: expected one JSON object")
+        value = found
     return Raw(canonical.canonical(value))

@@ -25,14 +25,8 @@ from redrive.replay.trial_values import Outcome
 _NO_ID = re.compile(r"[^A-Za-z0-9._@-]")
 _OF_RUN = "trial"
 STATUS: Mapping[Outcome, str] = {
+    **dict.fromkeys(Outcome, "failure"),
     Outcome.COMPLETE: "success",
-    **dict.fromkeys(
-        (
-            *(Outcome.FAILED, Outcome.DENIED, Outcome.LIMIT, Outcome.TIMEOUT),
-            *(Outcome.CEILING, Outcome.MODEL),
-        ),
-        "failure",
-    ),
     Outcome.CANCELLED: "cancelled",
 }
 

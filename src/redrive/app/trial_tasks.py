@@ -194,17 +194,9 @@ def _read_expected(table: Table, folder: Path) -> dict[str, Any]:
     value = table.json("expected")
     if value is None or isinstance(value, dict):
         return dict(value or {})
-    path = folder / table.check_text("expected", value)
-    if path.exists() and not path.is_file():
-        table.refuse("expected", f"{path}: no file")  # a device may have no end
-    try:
-        found = canonical.decode(path.read_bytes())
-    except OSError as error:
-        table.refuse("expected", f"{path}: {error.strerror}")
-    except ValueError as error:
-        table.refuse("expected", f"{path}: not JSON: {error}")
+    found = table.read_json_file("expected", value, folder)
     if not isinstance(found.value, dict) or not found.is_exact:
-        table.refuse("expected", f"{path}: expected one JSON object by session id")
+        table.refuse("expected", f"{folder / value}: expected one JSON object by session id")
     return dict(found.value)
 
 

@@ -1,10 +1,10 @@
 """The verb `trial`: plan a trial, run it, go on with it, and report it."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 import msgspec
@@ -21,6 +21,9 @@ from redrive.errors import UsageError
 from redrive.replay.trial_plan import PlannedWorkflow, TrialPlan
 from redrive.replay.trial_values import Outcome
 from redrive.stores.locate import find_cwd, find_home, locate_store
+
+if TYPE_CHECKING:
+    from redrive.app.trial_grading import OpenedGrader
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _Document = TypeVar("_Document", TrialPreview, TrialReport)
@@ -92,6 +95,7 @@ def _load_workflow(source: str, folder: Path) -> PlannedWorkflow:
 def plan_verb(store: str | None, /, **options: Any) -> int:
     """Say what a trial will be: runs, calls, costs, time. Nothing is started."""
     from redrive.app.plan_table import in_file
+    from redrive.app.trial_grading import open_graders
     from redrive.app.trial_preview import preview_plan
     from redrive.reports.trial_plan import preview_lines
     from redrive.sandbox.door import find_level  # late: it starts the sandbox
@@ -99,7 +103,7 @@ def plan_verb(store: str | None, /, **options: Any) -> int:
     plan = load_plan(store, options)
     level = find_level().name
     with in_file(Path(options["plan"])):
-        judging = _judging(plan)
+        judging = _judging(plan, open_graders(plan, Path(plan.folder)))
         found = preview_plan(plan, partial(opened_store, store), level=level, judging=judging)
     preview = redacted(found)
     if options["as_json"]:
@@ -109,11 +113,10 @@ def plan_verb(store: str | None, /, **options: Any) -> int:
     return Exit.DONE if preview.is_eligible else Exit.INELIGIBLE
 
 
-def _judging(plan: TrialPlan) -> JudgingBound:
-    """Say what the plan's graders may ask; each of their options is checked by that."""
-    from redrive.app.trial_grading import judge_bound_usd, judge_calls, open_graders
+def _judging(plan: TrialPlan, graders: "Sequence[OpenedGrader]") -> JudgingBound:
+    """Say what the plan's graders may ask."""
+    from redrive.app.trial_grading import judge_bound_usd, judge_calls
 
-    graders = open_graders(plan, Path(plan.folder))
     return JudgingBound(judge_calls(plan, graders), judge_bound_usd(plan, graders))
 
 
@@ -160,7 +163,7 @@ def _work(store: str | None, options: dict[str, Any], work: Callable[..., Any]) 
         judged.plan,
         partial(opened_store, store),
         level=judged.level,
-        judging=_judging(judged.plan),
+        judging=_judging(judged.plan, judged.graders),
     )
     for line in headline(redacted(found)):
         output.say(line)
